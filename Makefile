@@ -4,7 +4,7 @@ SYSTEM_PYTHON ?= python3
 VENV ?= .venv
 ifeq ($(VENV),)
 PYTHON ?= python3
-export PYTHONPATH := common:client:scheduler:evaluator_server:training:gateway:deploy/python:cli:$(PYTHONPATH)
+export PYTHONPATH := common:client:scheduler:evaluator_server:training:gateway:testing:deploy/python:cli:$(PYTHONPATH)
 READY :=
 else
 PYTHON := $(VENV)/bin/python
@@ -89,7 +89,7 @@ test-trainers: $(TRAINERS_VENV)/.ready $(READY)
 	KERNELDYNO_REQUIRE_VERL=1 $(TRAINERS_VENV)/bin/python -m pytest tests/trainers --confcutdir=tests/trainers -W default -p no:warnings
 
 chaos: $(READY)
-	$(PYTHON) tests/chaos/run.py --all --report docs/reliability.md
+	$(PYTHON) -m tests.chaos.run --all --report docs/reliability.md
 
 lint: $(READY)
 	$(PYTHON) -m ruff check .
@@ -127,14 +127,14 @@ layout: $(READY)
 	$(PYTHON) tools/layout.py
 
 bench: $(READY)
-	$(PYTHON) benchmarks/throughput.py
-	$(PYTHON) benchmarks/throughput.py --batch violent --seconds 300
-	$(PYTHON) benchmarks/accuracy.py
-	$(PYTHON) benchmarks/overhead.py
-	$(PYTHON) benchmarks/scheduler_load.py
-	$(PYTHON) benchmarks/locality.py
-	$(PYTHON) benchmarks/rewards.py
-	$(PYTHON) benchmarks/training.py
+	$(PYTHON) -m benchmarks.throughput
+	$(PYTHON) -m benchmarks.throughput --batch violent --seconds 300
+	$(PYTHON) -m benchmarks.accuracy
+	$(PYTHON) -m benchmarks.overhead
+	$(PYTHON) -m benchmarks.scheduler_load
+	$(PYTHON) -m benchmarks.locality
+	$(PYTHON) -m benchmarks.rewards
+	$(PYTHON) -m benchmarks.training
 
 tiny-rl: $(READY)
 	$(PYTHON) examples/tiny_rl/train.py --preset small --out build/tiny_rl

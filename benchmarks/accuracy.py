@@ -1,6 +1,6 @@
 """Measure how accurate the reported times are: twins, spins of known duration, and repeated runs of one kernel.
 
-    python benchmarks/accuracy.py [--trials 20] [--seconds 90] [--graphs] [--json FILE] [--plot]
+    python -m benchmarks.accuracy [--trials 20] [--seconds 90] [--graphs] [--json FILE] [--plot]
 
 All measurements use real services over gRPC, with each candidate in its own process (sources: benchmarks/kernels.py):
 
@@ -30,10 +30,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-import kernels
-from persistent import Pool, Task
-from service import capacity, collect, common_options, device_list, environment_of, outcome_of, write
-
+from benchmarks import kernels
+from benchmarks.persistent import Pool, Task
+from benchmarks.service import capacity, collect, common_options, device_list, environment_of, outcome_of, write
 from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, LocalServices
 from kerneldyno.v1.evaluation_pb2 import LAUNCH_MODE_CUDA_GRAPH, LAUNCH_MODE_EAGER, LaunchMode, TimingStats
 

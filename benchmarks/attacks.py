@@ -1,6 +1,6 @@
 """Run the corpus of attacks on a conventional evaluator and on KernelDyno, side by side.
 
-`python benchmarks/attacks.py [--only 'T0*'] [--device auto] [--out FILE]` prints a Markdown table for docs/benchmarks.md.
+`python -m benchmarks.attacks [--only 'T0*'] [--device auto] [--out FILE]` prints a Markdown table for docs/benchmarks.md.
 The conventional evaluator is benchmarks/inprocess.py, with each candidate in a new process that benchmarks/contained.py
 contains. KernelDyno is one judge of this device, driven by tests/corpus/judge_corpus.py. Exit status 1 if an attack
 succeeds against KernelDyno.
@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "tests" / "corpus")]
 
 #: Share of the honest time that an attack must cost, and multiple of the honest speedup that it may have, if called correct.
 _BOUNDS = {"cuda": (0.8, 1.25), "cpu": (0.5, 4.0)}
@@ -165,7 +164,7 @@ def main() -> int:
 
 def _read(folders: Sequence[str]) -> dict[str, list[Candidate]]:
     """Return the candidates of the corpus for this device, by folder; always including the honest ones."""
-    import judge_corpus
+    from tests.corpus import judge_corpus
 
     return {
         folder: [
@@ -190,10 +189,11 @@ def _attack_usual(
     entries: Sequence[Candidate], honest: dict[Path, Candidate], kind: str, jobs: int, options: argparse.Namespace
 ) -> dict[Path, Seen]:
     """Judge all entries, and the honest candidates that they are compared with, with the conventional evaluator."""
-    import inprocess
     import torch
     import triton.language  # noqa: F401  imported once, for all processes
-    from contained import Contained, Ended
+
+    from benchmarks import inprocess
+    from benchmarks.contained import Contained, Ended
 
     device = torch.device(kind)
     memory = _CPU_MEMORY_BYTES if kind == "cpu" else None
@@ -277,10 +277,9 @@ def _judge_usual(ended: Any, clean: list[float]) -> Seen:
 
 def _attack_kerneldyno(chosen: Sequence[Candidate], jobs: int) -> dict[Path, Seen]:
     """Have one judge of KernelDyno judge the same."""
-    import judge_corpus  # only now: with it comes gRPC, and this process forks no more
-    from judge_harness import Judge
-
     from kerneldyno.cli import corpus
+    from tests.corpus import judge_corpus  # only now: with it comes gRPC, and this process forks no more
+    from tests.evaluator.judge_harness import Judge
 
     entries = [corpus.read(entry.path) for entry in chosen]
     seen: dict[Path, Seen] = {}

@@ -1,6 +1,6 @@
 """Measure the upper limit of process-per-candidate isolation: single-use CUDA processes a second, on one GPU or several.
 
-    python benchmarks/births.py [--devices 1,2,4] [--at-once 8] [--seconds 3]
+    python -m benchmarks.births [--devices 1,2,4] [--at-once 8] [--seconds 3]
 
 For each GPU one process imports torch and forks children, `--at-once` of them concurrently. Each child opens the device,
 launches one kernel, and is killed. There is no sandbox, no candidate and no service, so the result is the driver's cost of

@@ -1,6 +1,6 @@
 """Measure the value of feedback: how many broken programs a scripted model repairs that reads nothing but the text.
 
-    python benchmarks/feedback.py [--device cpu] [--seeds 10] [--draws 4] [--turns 3] [--variants none,default]
+    python -m benchmarks.feedback [--device cpu] [--seeds 10] [--draws 4] [--turns 3] [--variants none,default]
         [--cases 8] [--compare OTHER_FEEDBACK.py] [--json FILE]
 
 A real scheduler and evaluator judge each program of feedback_cases.py. The model (feedback_policy.py) gets one of several
@@ -31,11 +31,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from feedback_cases import BOTH, RAISES, SLOW, WRONG, Case, cases
-from feedback_policy import answer
-from feedback_variants import ORACLE, VARIANTS, Variant, of_file
-from service import environment_of
-
+from benchmarks.feedback_cases import BOTH, RAISES, SLOW, WRONG, Case, cases
+from benchmarks.feedback_policy import answer
+from benchmarks.feedback_variants import ORACLE, VARIANTS, Variant, of_file
+from benchmarks.service import environment_of
 from kerneldyno.client import (
     AsyncClient,
     EvalResult,

@@ -16,8 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from feedback_repairs import Edit, edits
-
+from benchmarks.feedback_repairs import Edit, edits
 from kerneldyno.rewards.extraction import extract
 from kerneldyno.rollout.problems import Message
 

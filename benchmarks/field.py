@@ -1,6 +1,6 @@
 """Judge problems against themselves (A/A), so that every ratio other than 1 is an error of the service.
 
-    python benchmarks/field.py [FILE or FOLDER ...] [--lanes N] [--repeat N] [--typical 0.01] [--most 0.03] [--json
+    python -m benchmarks.field [FILE or FOLDER ...] [--lanes N] [--repeat N] [--typical 0.01] [--most 0.03] [--json
     FILE]
 
 Each file is a problem in KernelBench's form; its class Model, renamed ModelNew, is the candidate (backend torch). Without
@@ -21,8 +21,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from service import capacity, collect, common_options, device_list, environment_of, outcome_of, write
-
+from benchmarks.service import capacity, collect, common_options, device_list, environment_of, outcome_of, write
 from kerneldyno.cli.suite_folders import Entry, find_problems, renamed
 from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, LocalServices
 from kerneldyno.rollout.problems import ProblemError

@@ -1,6 +1,6 @@
 """Measure how much two halves of one process's end-to-end times differ: no evaluator on this host can be better than that.
 
-    python benchmarks/floor.py FILE [FILE ...] [--seconds 1.4] [--calls 3] [--repeat 5] [--device cuda]
+    python -m benchmarks.floor FILE [FILE ...] [--seconds 1.4] [--calls 3] [--repeat 5] [--device cuda]
 
 Each file is a problem in KernelBench's form. One process makes all calls, without a judge, walls or another process: a few
 of side A, a few of side B, and so on, on the same object and the same inputs with a cold cache, from a processor that is

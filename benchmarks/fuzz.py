@@ -1,18 +1,14 @@
 """Send ten thousand forged answers on a runner's channel; check that the judge survives and that no verdict is wrong.
 
-`python benchmarks/fuzz.py [--frames 10000] [--seed 0]` prints a Markdown table for docs/benchmarks.md. Exit status 1 if the
+`python -m benchmarks.fuzz [--frames 10000] [--seed 0]` prints a Markdown table for docs/benchmarks.md. Exit status 1 if the
 judge died, hung, blamed itself, or accepted a wrong candidate. See tests/evaluator/channel_fuzzer.py.
 """
 
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "evaluator"))
-
-from channel_fuzzer import main
+from tests.evaluator.channel_fuzzer import main
 
 if __name__ == "__main__":
     # Threads of runners may be within torch; nothing of theirs is worth waiting for.

@@ -4,7 +4,7 @@ The method is the published one of KernelBench, in a few lines of our own: both 
 dict, except for Triton, which needs a file), weights and inputs come from public seeds, and five trials compare with
 `torch.allclose` under `no_grad`. Then the candidate is called a hundred times on one list of inputs, each call between two
 CUDA events on the current stream, after flushing the L2 cache by zeroing 256 MB; the reference is timed after it. On the
-CPU the clock is `perf_counter`. `python benchmarks/inprocess.py REFERENCE CANDIDATE` judges one candidate in this process,
+CPU the clock is `perf_counter`. `python -m benchmarks.inprocess REFERENCE CANDIDATE` judges one candidate in this process,
 without protection.
 """
 

@@ -1,6 +1,6 @@
 """Measure the cost of large inputs: peak memory and seconds in each stage, by the size of a problem's inputs.
 
-    python benchmarks/large_inputs.py FILE ... [--gib 1,4,8,16] [--constant batch_size] [--devices cuda:0] [--json FILE]
+    python -m benchmarks.large_inputs FILE ... [--gib 1,4,8,16] [--constant batch_size] [--devices cuda:0] [--json FILE]
 
 Each file is a problem in KernelBench's form with one large input, whose size is proportional to a constant of the module.
 The constant is changed to get the requested sizes, and the problem is judged against itself, one at a time, with default
@@ -25,8 +25,8 @@ from typing import Any
 
 import psutil
 import torch
-from service import capacity, collect, device_list, environment_of, outcome_of, stage_seconds
 
+from benchmarks.service import capacity, collect, device_list, environment_of, outcome_of, stage_seconds
 from kerneldyno.cli.suite_folders import renamed
 from kerneldyno.client import AsyncClient, EvalRequest, LocalServices
 from kerneldyno.rollout.problems import Problem

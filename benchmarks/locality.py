@@ -1,6 +1,6 @@
 """Simulate, in virtual time, the gain of sending work to nodes that have its reference cached.
 
-`python benchmarks/locality.py [--evaluations 4000] [--load 0.7]` has the scheduler's own queue and fleet place evaluations
+`python -m benchmarks.locality [--evaluations 4000] [--load 0.7]` has the scheduler's own queue and fleet place evaluations
 on simulated nodes, and prints a Markdown table. Nothing is evaluated and nothing sleeps. The costs are given, not measured:
 an evaluation takes `--cold` seconds if its node does not have its reference cached, and `--hot` seconds otherwise.
 

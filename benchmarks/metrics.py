@@ -1,6 +1,6 @@
 """Measure the cost of the metrics pages: series, bytes and time of a scrape, of idle and of busy services.
 
-    python benchmarks/metrics.py [--seconds 60] [--devices cpu] [--json FILE]
+    python -m benchmarks.metrics [--seconds 60] [--devices cpu] [--json FILE]
 
 It starts a scheduler, an evaluator and a gateway as a user does, and scrapes each page as Prometheus does (OpenMetrics,
 gzip). While the services are idle it scrapes back to back, to get the processor time of one scrape. While the evaluator
@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from service import capacity, collect
 
+from benchmarks.service import capacity, collect
 from kerneldyno.client import AsyncClient, EvalRequest, LocalServices
 
 PROBLEM = Path(__file__).resolve().parents[1] / "examples" / "problems" / "softmax"

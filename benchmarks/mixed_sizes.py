@@ -1,6 +1,6 @@
 """Judge problems of real size between candidates as training makes them, from several clients: no verdict may change.
 
-    python benchmarks/mixed_sizes.py FILE or FOLDER ... [--clients 4] [--seconds 400] [--devices cuda:0] [--json FILE]
+    python -m benchmarks.mixed_sizes FILE or FOLDER ... [--clients 4] [--seconds 400] [--devices cuda:0] [--json FILE]
 
 Each file is a problem in KernelBench's form; it is its own candidate, with default settings, and must be CORRECT. The
 candidates of training (benchmarks/batches.py) have known outcomes, since they are generated. Both are shuffled together and
@@ -21,12 +21,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import batches
 import psutil
-from service import capacity, collect, device_list, environment_of, outcome_of, stage_seconds, stage_table
-from throughput import SETTLE_SECONDS, SLACK_MEBIBYTES, TRIALS
-from usage import Usage, device_mebibytes
 
+from benchmarks import batches
+from benchmarks.service import capacity, collect, device_list, environment_of, outcome_of, stage_seconds, stage_table
+from benchmarks.throughput import SETTLE_SECONDS, SLACK_MEBIBYTES, TRIALS
+from benchmarks.usage import Usage, device_mebibytes
 from kerneldyno.cli.suite_folders import find_problems, renamed, request_of
 from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, LocalServices
 from kerneldyno.rollout.problems import ProblemError

@@ -1,6 +1,6 @@
 """Measure the cost of judging beyond compiling a candidate and running it once, in seconds and in memory.
 
-    python benchmarks/overhead.py [--seconds 45] [--memory N] [--json FILE] [--plot]
+    python -m benchmarks.overhead [--seconds 45] [--memory N] [--json FILE] [--plot]
 
 - *Bare*: a new Python process loads the candidate, constructs it, and calls it once, with a cold compile cache. Load and
   first call are the unavoidable part; importing torch and opening the device is the cost of an own process without a
@@ -32,12 +32,20 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
-import batches
-from persistent import Pool, Task
-from service import capacity, collect, common_options, device_list, environment_of, percentile, stage_table, write
-from throughput import TRIALS
-from usage import device_mebibytes, resident_mebibytes
-
+from benchmarks import batches
+from benchmarks.persistent import Pool, Task
+from benchmarks.service import (
+    capacity,
+    collect,
+    common_options,
+    device_list,
+    environment_of,
+    percentile,
+    stage_table,
+    write,
+)
+from benchmarks.throughput import TRIALS
+from benchmarks.usage import device_mebibytes, resident_mebibytes
 from kerneldyno.client import AsyncClient, EvalRequest, LocalServices
 
 #: Shares of the time: bare processes, one at a time (half with profiling), the batch, the baseline.

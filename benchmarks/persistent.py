@@ -153,8 +153,9 @@ def _work(pipe: Connection, device: str, calls: int, turn: Any, folder: str) -> 
     else:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[int(index or 0)] if visible else index or "0"
-    import inprocess
     import torch
+
+    from benchmarks import inprocess
 
     inprocess.CALLS = calls
     place = torch.device(kind)

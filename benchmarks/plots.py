@@ -1,6 +1,6 @@
 """Plot the results of the benchmarks, from the dictionaries that their `--json` option writes.
 
-`python benchmarks/plots.py FILE.json PLOT.png` draws a plot again. The kind of benchmark is recognised from the file.
+`python -m benchmarks.plots FILE.json PLOT.png` draws a plot again. The kind of benchmark is recognised from the file.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Run one training step through the reward stream; check that nothing is lost and that the trainer's event loop keeps going.
 
-    python benchmarks/rewards.py [--only step,episodes,crash,real] [--seconds 6] [--json FILE]
+    python -m benchmarks.rewards [--only step,episodes,crash,real] [--seconds 6] [--json FILE]
 
 16 prompts x 16 samples x 3 turns. The scheduler (SQLite journal) and the nodes are separate processes; this process is the
 trainer: one event loop, one client. Responses have 8 to 50 kB, references 2 kB. In the first three rows judging is
@@ -39,13 +39,11 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from service import spawned
 
+from benchmarks.service import spawned
 from kerneldyno.client import AsyncClient, LocalServices, RewardStream, StreamRewardsResponse, Turn, turn
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 
-ROOT = Path(__file__).resolve().parents[1]
-NODE = ROOT / "tests" / "scheduler" / "scripted_node.py"
 PROMPTS, SAMPLES, TURNS = 16, 16, 3
 NODES, LANES = 8, 8
 BEAT_SECONDS = 0.001
@@ -123,7 +121,9 @@ def _percentiles(values: list[float], scale: float) -> dict[str, float]:
 async def measured(row: Row) -> AsyncIterator[None]:
     """Time the block, with a heartbeat in this event loop and one in another process."""
     pipe = asyncio.subprocess.PIPE
-    control = await asyncio.create_subprocess_exec(sys.executable, __file__, "--control", stdin=pipe, stdout=pipe)
+    control = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "benchmarks.rewards", "--control", stdin=pipe, stdout=pipe
+    )
     await asyncio.sleep(2)  # it is up by then
     gc.collect()
     beating = asyncio.create_task(_beat(row))
@@ -231,8 +231,18 @@ async def run_scripted(row: Row, seconds: float, *, crash: bool = False) -> None
     with contextlib.ExitStack() as stack:
         journal = stack.enter_context(tempfile.TemporaryDirectory(prefix="kerneldyno-rewards-")) + "/scheduler.sqlite"
         address, process = stack.enter_context(scheduler(journal))
-        command = [sys.executable, str(NODE), "--scheduler", address, "--node-id", "n", "--nodes", str(NODES)]
-        command += ["--lanes", str(LANES), "--mean-seconds", str(seconds), "--spread", "0.7"]
+        command = [
+            sys.executable,
+            "-m",
+            "kerneldyno.testing",
+            "--scheduler",
+            address,
+            "--node-id",
+            "n",
+            "--nodes",
+            str(NODES),
+        ]
+        command += ["--nodes", str(NODES), "--lanes", str(LANES), "--mean-seconds", str(seconds), "--spread", "0.7"]
         stack.enter_context(spawned(command))
         async with AsyncClient(address, window=4096) as client:
             await _nodes(client, NODES)

@@ -1,9 +1,9 @@
 """Measure the capacity of one scheduler with real sockets, processes and a journal on disk; only judging is scripted.
 
-    python benchmarks/scheduler_load.py [--seconds 20] [--rate 1000] [--only steady,peak] [--json FILE]
+    python -m benchmarks.scheduler_load [--seconds 20] [--rate 1000] [--only steady,peak] [--json FILE]
 
 Every row starts a new scheduler (SQLite journal in a temporary folder) and one process that simulates the nodes
-(tests/scheduler/scripted_node.py: one connection for each node). This process is the client: it sends requests of 5 kB over
+(`python -m kerneldyno.testing`: one connection for each node). This process is the client: it sends requests of 5 kB over
 Evaluate streams and measures the time to each result. All share the machine's cores, so the figures depend on the machine.
 
 Rows:
@@ -36,8 +36,8 @@ from typing import Any
 
 import grpc
 import psutil
-from service import spawned
 
+from benchmarks.service import spawned
 from kerneldyno.rpc import channel, errors
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
 from kerneldyno.v1.fleet_service_pb2 import ListNodesRequest
@@ -45,8 +45,6 @@ from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
 from kerneldyno.v1.scheduler_service_pb2 import EvaluateOnceRequest, EvaluateRequest
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 
-ROOT = Path(__file__).resolve().parents[1]
-NODE = ROOT / "tests" / "scheduler" / "scripted_node.py"
 #: Seconds that a scripted judging takes in most rows.
 JUDGING_SECONDS = 0.05
 #: How often the client sends what is due.
@@ -95,8 +93,18 @@ async def service(nodes: int = 8, devices: int = 1, lanes: int = 8, **options: A
         scheduler = stack.enter_context(spawned(command, stdout=subprocess.PIPE))
         assert scheduler.stdout is not None
         address = scheduler.stdout.readline().decode().split("grpc=")[1].split()[0]
-        command = [sys.executable, str(NODE), "--scheduler", address, "--node-id", "n", "--nodes", str(nodes)]
-        command += ["--devices", str(devices), "--lanes", str(lanes)]
+        command = [
+            sys.executable,
+            "-m",
+            "kerneldyno.testing",
+            "--scheduler",
+            address,
+            "--node-id",
+            "n",
+            "--nodes",
+            str(nodes),
+        ]
+        command += ["--nodes", str(nodes), "--devices", str(devices), "--lanes", str(lanes)]
         simulated = stack.enter_context(spawned(command))
         async with _open(address) as peer:
             stub = FleetServiceStub(peer)

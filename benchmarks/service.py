@@ -33,7 +33,7 @@ def write(measured: dict[str, Any], options: argparse.Namespace, picture: str) -
     if options.json:
         options.json.write_text(json.dumps(measured, indent=1) + "\n")
     if options.plot:
-        import plots
+        from benchmarks import plots
 
         print(f"\nplot: {getattr(plots, picture)(measured, options.plot)}")
 

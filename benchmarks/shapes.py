@@ -1,6 +1,6 @@
 """Judge the Triton candidates of `examples/shapes` through real services and print verdicts, times and stage times.
 
-`python benchmarks/shapes.py [--address HOST:PORT] [--json FILE]`. Needs an NVIDIA GPU, for which the sizes are made. The
+`python -m benchmarks.shapes [--address HOST:PORT] [--json FILE]`. Needs an NVIDIA GPU, for which the sizes are made. The
 table is Markdown, for docs/benchmarks.md. The client measures seconds per candidate, from first request to last result.
 """
 

@@ -1,6 +1,6 @@
 """Measure the value of each kind of stress input: the lazy answers that it detects, and those that only it detects.
 
-    python benchmarks/stress_kinds.py FILE or FOLDER ... [--device cpu] [--draws 3] [--json FILE]
+    python -m benchmarks.stress_kinds FILE or FOLDER ... [--device cpu] [--draws 3] [--json FILE]
 
 Each file is a problem in KernelBench's form. Of the bank of mutants (judge/problems/mutants.py), those that pass the nominal
 trials count. A kind detects a mutant if it does so in one of some draws, and alone if no other kind does. Mutants that only

@@ -1,6 +1,6 @@
 """Measure candidates a minute on a batch as training makes them, check every verdict, and compare with a baseline.
 
-    python benchmarks/throughput.py [--batch mixed|turns|violent] [--runs 3] [--devices 0,1] [--lanes N] [--json FILE]
+    python -m benchmarks.throughput [--batch mixed|turns|violent] [--runs 3] [--devices 0,1] [--lanes N] [--json FILE]
 
 It starts a scheduler and an evaluator as `make demo` does, and streams the batch (benchmarks/batches.py) to them over gRPC:
 each candidate gets its own sandboxed process, all correctness trials and a time. The time runs from the first request to
@@ -31,10 +31,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-import batches
 import psutil
-from persistent import Pool, Task
-from service import (
+
+from benchmarks import batches
+from benchmarks.persistent import Pool, Task
+from benchmarks.service import (
     PER_LANE,
     capacity,
     collect,
@@ -46,9 +47,8 @@ from service import (
     stage_table,
     write,
 )
-from usage import Usage, device_mebibytes, is_forked
-from violent import violent
-
+from benchmarks.usage import Usage, device_mebibytes, is_forked
+from benchmarks.violent import violent
 from kerneldyno.client import AsyncClient, EvalResult, LocalServices
 
 #: Interpreted kernels take a thousand times as long, and their times mean nothing.

@@ -1,6 +1,6 @@
 """Measure what the training library adds to a step: TRLOO, MRS and PRS on 768 turns of 8,192 tokens, and the policy loss.
 
-    python benchmarks/training.py [--device cpu] [--threads 1] [--dtype float32] [--loop-rows 24] [--json FILE]
+    python -m benchmarks.training [--device cpu] [--threads 1] [--dtype float32] [--loop-rows 24] [--json FILE]
 
 The batch is that of the Dr. Kernel runs: 16 prompts x 16 samples x 3 turns. Every stage is run once to warm up and then
 `repeat` times. The table has median and range of the time, the least processor time (which other processes of the machine
@@ -17,7 +17,6 @@ import argparse
 import ctypes
 import json
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -31,9 +30,7 @@ from torch import Tensor
 from kerneldyno.training import coverage, losses, masks, mismatch
 from kerneldyno.training.advantages import to_tokens, trloo
 from kerneldyno.training.returns import multi_turn_returns
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "training"))
-import loops
+from tests.training import loops
 
 PROMPTS, SAMPLES, TURNS, LENGTH = 16, 16, 3, 8192
 EPISODES = PROMPTS * SAMPLES

@@ -1,6 +1,6 @@
 """Measure what the verl plugin adds to a step: the agent loop's turns in one worker, and the estimator on a whole batch.
 
-    .venv-trainers/bin/python -W ignore benchmarks/verl_plugin.py [--episodes 256] [--seconds 2] [--json FILE]
+    .venv-trainers/bin/python -W ignore -m benchmarks.verl_plugin [--episodes 256] [--seconds 2] [--json FILE]
 
 The loop: episodes of three turns in one of verl's agent loop workers (one process, one event loop), with a real scheduler
 and a scripted node, each in its own process. Judging takes `--seconds` for each turn and the rollout engine no time, so the
@@ -24,11 +24,6 @@ from typing import Any
 
 import numpy as np
 import torch
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "trainers"))
-
-import small_models
-import verl_harness as harness
 from omegaconf import OmegaConf
 from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
 from verl.protocol import DataProto
@@ -36,6 +31,8 @@ from verl.trainer.ppo.ray_trainer import compute_advantage
 
 from kerneldyno.client import AsyncClient
 from kerneldyno.trainers import connection
+from tests.trainers import small_models
+from tests.trainers import verl_harness as harness
 
 ROOT = Path(__file__).resolve().parents[1]
 TURNS = 3
@@ -52,9 +49,8 @@ def services(seconds: float) -> Iterator[str]:
         assert scheduler.stdout is not None
         words = scheduler.stdout.readline().decode().split()
         address = next(word.removeprefix("grpc=") for word in words if word.startswith("grpc="))
-        script = str(ROOT / "tests" / "scheduler" / "scripted_node.py")
         options = ["--scheduler", address, "--node-id", "n", "--lanes", "1024", "--mean-seconds", str(seconds)]
-        with _process([sys.executable, script, *options], subprocess.DEVNULL):
+        with _process([sys.executable, "-m", "kerneldyno.testing", *options], subprocess.DEVNULL):
             asyncio.run(_until_there(address))
             yield address
 

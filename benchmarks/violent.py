@@ -7,15 +7,9 @@ from __future__ import annotations
 
 import itertools
 import random
-import sys
-from pathlib import Path
 
-from batches import Candidate
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "examples"))
-
-from demo import PROBLEMS, read_table  # noqa: E402
+from benchmarks.batches import Candidate
+from examples.demo import PROBLEMS, read_table
 
 #: Outcomes of candidates that take their process with them, or have to be killed.
 _VIOLENT = {"RUNTIME_ERROR", "TIMEOUT", "OUT_OF_MEMORY"}

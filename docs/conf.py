@@ -26,7 +26,15 @@ NAVIGATION = {
         "docs/benchmarks",
         "docs/field",
     ],
-    "Training": ["docs/rewards", "docs/training", "docs/verl", "docs/gateway", "docs/rollout", "docs/tiny_rl"],
+    "Training": [
+        "docs/rewards",
+        "docs/training",
+        "docs/verl",
+        "docs/gateway",
+        "docs/rollout",
+        "docs/tiny_rl",
+        "docs/testing",
+    ],
     "Operating": [
         *("docs/operating", "docs/deploying", "docs/security", "docs/monitoring", "docs/metrics", "docs/tracing"),
         *("docs/sizing", "docs/scaling", "docs/reliability"),

@@ -9,10 +9,10 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-import purity
 import pytest
-import sampling
 from hypothesis import settings
+
+from tests import purity, sampling
 
 #: Folders whose files one worker takes, where files run beside each other.
 _ON_ONE_WORKER = ("tests/e2e",)
@@ -60,7 +60,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With `--dist loadfile`, keep the folders of `_ON_ONE_WORKER` together: their files share services for a session."""
     if config.getoption("dist") != "loadfile":
         return None
-    from xdist.scheduler import LoadFileScheduling
+    from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:

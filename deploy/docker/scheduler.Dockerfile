@@ -15,6 +15,7 @@ COPY scheduler scheduler
 COPY evaluator_server evaluator_server
 COPY training training
 COPY gateway gateway
+COPY testing testing
 COPY deploy/python deploy/python
 COPY cli cli
 COPY corpus/attacks corpus/attacks

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import kernels
 import pytest
-from accuracy import repeatability, spin_errors, summary_of_twins
+
+from benchmarks import kernels
+from benchmarks.accuracy import repeatability, spin_errors, summary_of_twins
 
 pytestmark = pytest.mark.pure
 

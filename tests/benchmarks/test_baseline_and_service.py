@@ -7,9 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import batches
 import pytest
-from persistent import Pool, Task
+
+from benchmarks import batches
+from benchmarks.persistent import Pool, Task
 
 pytestmark = pytest.mark.alone
 
@@ -33,7 +34,7 @@ def test_a_persistent_worker_judges_and_is_replaced_when_it_dies() -> None:
 
 def test_throughput_runs_and_every_verdict_is_right(tmp_path: Path) -> None:
     output = tmp_path / "run.json"
-    command = [sys.executable, "benchmarks/throughput.py", "--devices", "cpu", "--lanes", "1", "--seconds", "0.2"]
+    command = [sys.executable, "-m", "benchmarks.throughput", "--devices", "cpu", "--lanes", "1", "--seconds", "0.2"]
     done = subprocess.run(
         [*command, "--per-problem", "1", "--no-baseline", "--json", str(output), "--plot", str(tmp_path / "run.png")],
         cwd=ROOT, capture_output=True, text=True, timeout=170, check=False,

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-import batches
-import kernels
-from service import device_list, percentile
-from violent import violent
-
+from benchmarks import batches, kernels
+from benchmarks.service import device_list, percentile
+from benchmarks.violent import violent
 from kerneldyno.client import EvalResult
 from kerneldyno.v1.evaluation_pb2 import Finding
 

@@ -7,11 +7,11 @@ import inspect
 from typing import Any
 
 import pytest
-from feedback_cases import SLOW, Case, cases
-from feedback_policy import answer, read
-from feedback_repairs import edits
-from feedback_variants import VARIANTS
 
+from benchmarks.feedback_cases import SLOW, Case, cases
+from benchmarks.feedback_policy import answer, read
+from benchmarks.feedback_repairs import edits
+from benchmarks.feedback_variants import VARIANTS
 from kerneldyno.client import EvalResult
 from kerneldyno.rewards.feedback import feedback
 from kerneldyno.rollout import prompts

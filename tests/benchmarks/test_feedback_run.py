@@ -8,14 +8,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from feedback import bootstrap, figures
-from feedback_variants import of_file
+
+from benchmarks.feedback import bootstrap, figures
+from benchmarks.feedback_variants import of_file
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "benchmarks/feedback.py", *arguments]
+    command = [sys.executable, "-m", "benchmarks.feedback", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=150, check=False)
 
 

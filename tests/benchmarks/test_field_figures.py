@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from field import OWN, row, shortfalls
 
+from benchmarks.field import OWN, row, shortfalls
 from kerneldyno.client import EvalResult
 from kerneldyno.v1.evaluation_pb2 import Interval, TimingEffort, TimingStats
 
@@ -92,7 +92,7 @@ def test_problems_of_our_own_against_themselves(tmp_path: Path) -> None:
     """All of them, on the CPU device of whatever machine this is: no timed test, but ratios of two times that busy
     machines lengthen alike."""
     output = tmp_path / "field.json"
-    command = [sys.executable, "benchmarks/field.py", "--devices", "cpu", "--lanes", "1", "--json", str(output)]
+    command = [sys.executable, "-m", "benchmarks.field", "--devices", "cpu", "--lanes", "1", "--json", str(output)]
     done = subprocess.run(
         [*command, "--typical", "0.15", "--most", "0.4"],
         cwd=ROOT, capture_output=True, text=True, timeout=170, check=False,

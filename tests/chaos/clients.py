@@ -21,7 +21,6 @@ from unittest import mock
 import grpc
 import grpc.aio
 
-from chaos.history import History
 from kerneldyno.client import AsyncClient
 from kerneldyno.client.evaluation_ledger import EvaluationLedger
 from kerneldyno.rpc import channel
@@ -34,6 +33,7 @@ from kerneldyno.v1.scheduler_service_pb2 import (
     ListEvaluationsRequest,
 )
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
+from tests.chaos.history import History
 
 #: Outcomes that candidates of a workload have, and how often.
 MIX = {

@@ -22,16 +22,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from waiting import free_port
-
-from chaos.clients import events_file, recording
-from chaos.history import Event, History, read
-from chaos.proxy import Proxy
 from kerneldyno.scheduler import failpoints
+from tests.chaos.clients import events_file, recording
+from tests.chaos.history import Event, History, read
+from tests.chaos.proxy import Proxy
+from tests.waiting import free_port
 
 #: Seconds in which a process has to say that it is ready.
 START_SECONDS = 60.0
-_TESTS = Path(__file__).resolve().parents[1]
+_ROOT = Path(__file__).resolve().parents[2]
 
 
 class Process:
@@ -66,7 +65,7 @@ class Process:
         """Start it and wait until it is ready; False when it ended before that."""
         self.starts += 1
         self.ready = {}
-        path = os.pathsep.join([str(_TESTS), str(_TESTS / "scheduler"), os.environ.get("PYTHONPATH", "")])
+        path = os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,
@@ -229,7 +228,7 @@ class Cluster:
         where = ["--scheduler", target, "--node-id", name, "--events", str(events_file(self.directory))]
         more = [word for option, value in self._node_options.items() for word in (f"--{option}", str(value))]
         log = self.directory / f"{name}.log"
-        self.nodes[name] = Process(name, [sys.executable, "-m", "chaos.node", *where, *more], log)
+        self.nodes[name] = Process(name, [sys.executable, "-m", "tests.chaos.node", *where, *more], log)
 
     # Faults that go on by themselves, until `calm`
 

@@ -1,8 +1,8 @@
 """A scripted node that writes history: what it started, finished, was told to kill and had acknowledged, by token.
 
-cluster.py runs each as a process of its own (`python -m chaos.node`), and stops and kills those. Each result says in its
-message which attempt made it, so that any reader of an outcome can tell who decided. The script word `work=NAME` is what the
-history calls the work.
+cluster.py runs each as a process of its own (`python -m tests.chaos.node`), and stops and kills those. Each result says in
+its message which attempt made it, so that any reader of an outcome can tell who decided. The script word `work=NAME` is what
+the history calls the work.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import os
 import signal
 from pathlib import Path
 
-from scripted_node import Held, ScriptedNode
-
-from chaos.history import History
 from kerneldyno.rpc import serving
+from kerneldyno.testing.scripted_node import Held, ScriptedNode
 from kerneldyno.v1.fleet_service_pb2 import Assignment
+from tests.chaos.history import History
 
 
 class ChaosNode(ScriptedNode):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from accepting import stop_accepting
+from tests.accepting import stop_accepting
 
 #: Bytes taken from a socket at once, and pieces under way in one direction: the most that a stalled direction holds.
 PIECE_BYTES = 64 * 1024

@@ -1,4 +1,4 @@
-"""Runs the fault matrix and writes what came of it: `python tests/chaos/run.py --all --report docs/reliability.md`.
+"""Runs the fault matrix and writes what came of it: `python -m tests.chaos.run --all --report docs/reliability.md`.
 
 `--scale 0.1` runs a tenth of each full figure; `--rows 1,2,6` some rows; the same `--seed` gives the same workload and the
 same faults, as far as processes and clocks allow. The exit status is 1 when a figure misses its target.
@@ -18,16 +18,16 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from chaos import scenarios
-from chaos.report import Outcome, write
-from chaos.scenario import Figure, Plan
+from tests.chaos import scenarios
+from tests.chaos.report import Outcome, write
+from tests.chaos.scenario import Figure, Plan
 
 
 def modules() -> list[ModuleType]:
     """All scenarios, by their first row."""
-    found = [importlib.import_module(f"chaos.scenarios.{one.name}") for one in pkgutil.iter_modules(scenarios.__path__)]
+    found = [
+        importlib.import_module(f"tests.chaos.scenarios.{one.name}") for one in pkgutil.iter_modules(scenarios.__path__)
+    ]
     return sorted(found, key=lambda module: module.ROWS)
 
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from chaos.checker import Violation, check, totals
-from chaos.clients import audit, drive
-from chaos.cluster import Cluster
-from chaos.history import Event
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
+from tests.chaos.checker import Violation, check, totals
+from tests.chaos.clients import audit, drive
+from tests.chaos.cluster import Cluster
+from tests.chaos.history import Event
 
 
 @dataclass(frozen=True, slots=True)

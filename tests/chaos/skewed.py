@@ -1,6 +1,6 @@
 """A scheduler whose wall clock jumps: by an hour ahead at SIGUSR1, by an hour back at SIGUSR2. Its monotonic clock does not.
 
-`python -m chaos.skewed OPTIONS` is `python -m kerneldyno.scheduler OPTIONS` otherwise.
+`python -m tests.chaos.skewed OPTIONS` is `python -m kerneldyno.scheduler OPTIONS` otherwise.
 """
 
 from __future__ import annotations

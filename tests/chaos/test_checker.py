@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from chaos.checker import RULES, check, totals
-from chaos.history import Event, History, read
+from tests.chaos.checker import RULES, check, totals
+from tests.chaos.history import Event, History, read
 
 pytestmark = pytest.mark.pure
 

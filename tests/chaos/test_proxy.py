@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import pytest
-from accepting import stop_accepting
 
-from chaos.proxy import Link, Proxy
+from tests.accepting import stop_accepting
+from tests.chaos.proxy import Link, Proxy
 
 Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from chaos.report import BEGIN, END, Outcome, write
-from chaos.scenario import Figure
+from tests.chaos.report import BEGIN, END, Outcome, write
+from tests.chaos.scenario import Figure
 
 
 def outcome(rows: tuple[int, ...], figure: str) -> Outcome:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from chaos.run import modules
-from chaos.scenario import Plan
-from chaos.scenarios import identity, kills, poison, storage
+from tests.chaos.run import modules
+from tests.chaos.scenario import Plan
+from tests.chaos.scenarios import identity, kills, poison, storage
 
 pytestmark = pytest.mark.alone
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from fake_scheduler import FakeScheduler
+
+from tests.client.fake_fleet import FakeFleet
 
 
 @pytest.fixture
-async def scheduler() -> AsyncIterator[FakeScheduler]:
-    async with FakeScheduler() as scheduler:
+async def scheduler() -> AsyncIterator[FakeFleet]:
+    async with FakeFleet() as scheduler:
         yield scheduler

@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator, Iterator
 
 import grpc
 import pytest
-from fake_scheduler import FakeScheduler
-from waiting import eventually
 
 from kerneldyno.client import (
     AlreadyFinishedError,
@@ -25,7 +23,10 @@ from kerneldyno.client import (
     UnavailableError,
 )
 from kerneldyno.client.ledger import MAX_MESSAGE_BYTES
+from kerneldyno.rpc.validation import Violation
 from kerneldyno.v1.evaluation_pb2 import STAGE_DONE
+from tests.client.fake_fleet import FakeFleet
+from tests.waiting import eventually
 
 
 def request(id: str = "", code: str = "ok", **fields: object) -> EvalRequest:
@@ -36,7 +37,7 @@ async def collect(results: AsyncIterator[EvalResult]) -> list[EvalResult]:
     return [result async for result in results]
 
 
-async def test_results_come_in_completion_order(scheduler: FakeScheduler) -> None:
+async def test_results_come_in_completion_order(scheduler: FakeFleet) -> None:
     async with AsyncClient(scheduler.address) as client:
         requests = [request("slow", "sleep 0.3"), request("fast"), request("middle", "sleep 0.1")]
         results = await collect(client.evaluate(requests))
@@ -50,7 +51,7 @@ async def test_no_requests_no_results_and_no_connection() -> None:
 
 
 @pytest.mark.parametrize("kind", ["generator", "async generator"])
-async def test_lazy_sources(scheduler: FakeScheduler, kind: str) -> None:
+async def test_lazy_sources(scheduler: FakeFleet, kind: str) -> None:
     def plain() -> Iterator[EvalRequest]:
         yield from (request(f"r{i}") for i in range(50))
 
@@ -64,7 +65,7 @@ async def test_lazy_sources(scheduler: FakeScheduler, kind: str) -> None:
     assert sorted(result.id for result in results) == sorted(f"r{i}" for i in range(50))
 
 
-async def test_missing_ids_are_filled_in_without_touching_the_callers_message(scheduler: FakeScheduler) -> None:
+async def test_missing_ids_are_filled_in_without_touching_the_callers_message(scheduler: FakeFleet) -> None:
     one = request(labels={"sample": "7"})
     async with AsyncClient(scheduler.address) as client:
         results = await collect(client.evaluate([one, one, one]))
@@ -73,21 +74,21 @@ async def test_missing_ids_are_filled_in_without_touching_the_callers_message(sc
     assert all(result.id and result.labels["sample"] == "7" for result in results)
 
 
-async def test_an_id_used_twice_is_an_error_before_anything_is_sent(scheduler: FakeScheduler) -> None:
+async def test_an_id_used_twice_is_an_error_before_anything_is_sent(scheduler: FakeFleet) -> None:
     async with AsyncClient(scheduler.address) as client:
         with pytest.raises(DuplicateIdError, match="'a'"):
             client.evaluate([request("a"), request("b"), request("a")])
         assert scheduler.messages == []
 
 
-async def test_an_id_used_twice_in_a_generator_ends_the_call_and_cancels_the_rest(scheduler: FakeScheduler) -> None:
+async def test_an_id_used_twice_in_a_generator_ends_the_call_and_cancels_the_rest(scheduler: FakeFleet) -> None:
     async with AsyncClient(scheduler.address) as client:
         with pytest.raises(DuplicateIdError):
             await collect(client.evaluate(iter([request("a", "hang"), request("a")])))
         assert scheduler.cancelled == scheduler.runs
 
 
-async def test_what_the_callers_iterator_raises_reaches_the_caller(scheduler: FakeScheduler) -> None:
+async def test_what_the_callers_iterator_raises_reaches_the_caller(scheduler: FakeFleet) -> None:
     def broken() -> Iterator[EvalRequest]:
         yield request("a", "hang")
         raise LookupError("the data set is gone")
@@ -97,7 +98,7 @@ async def test_what_the_callers_iterator_raises_reaches_the_caller(scheduler: Fa
             await collect(client.evaluate(broken()))
 
 
-async def test_the_window_bounds_what_is_under_way_and_what_is_read(scheduler: FakeScheduler) -> None:
+async def test_the_window_bounds_what_is_under_way_and_what_is_read(scheduler: FakeFleet) -> None:
     taken: list[str] = []
 
     def source() -> Iterator[EvalRequest]:
@@ -115,7 +116,7 @@ async def test_the_window_bounds_what_is_under_way_and_what_is_read(scheduler: F
         assert len(await collect(results)) == 99
 
 
-async def test_large_requests_are_split_over_messages(scheduler: FakeScheduler) -> None:
+async def test_large_requests_are_split_over_messages(scheduler: FakeFleet) -> None:
     mebibyte = "#" * 2**20
     async with AsyncClient(scheduler.address) as client:
         requests = [request(f"r{i}", mebibyte, reference_code=mebibyte) for i in range(14)]
@@ -124,7 +125,7 @@ async def test_large_requests_are_split_over_messages(scheduler: FakeScheduler) 
     assert sum(len(message.requests) for message in scheduler.messages) == 14
 
 
-async def test_a_request_that_no_message_can_hold_is_invalid_and_hurts_nobody_else(scheduler: FakeScheduler) -> None:
+async def test_a_request_that_no_message_can_hold_is_invalid_and_hurts_nobody_else(scheduler: FakeFleet) -> None:
     async with AsyncClient(scheduler.address) as client:
         requests = [request("huge", "#" * 13 * 2**20), request("ok")]
         results = {result.id: result for result in await collect(client.evaluate(requests))}
@@ -133,7 +134,7 @@ async def test_a_request_that_no_message_can_hold_is_invalid_and_hurts_nobody_el
     assert "bytes" in results["huge"].invalid.violations[0].description
 
 
-async def test_a_broken_stream_is_reattached_and_nothing_runs_twice(scheduler: FakeScheduler) -> None:
+async def test_a_broken_stream_is_reattached_and_nothing_runs_twice(scheduler: FakeFleet) -> None:
     async with AsyncClient(scheduler.address) as client:
         results = asyncio.create_task(collect(client.evaluate([request(f"r{i}", "sleep 0.5") for i in range(20)])))
         await eventually(lambda: len(scheduler.runs) == 20)
@@ -143,7 +144,7 @@ async def test_a_broken_stream_is_reattached_and_nothing_runs_twice(scheduler: F
     assert len(scheduler.attached) == 20
 
 
-async def test_a_stream_that_breaks_again_and_again_loses_nothing(scheduler: FakeScheduler) -> None:
+async def test_a_stream_that_breaks_again_and_again_loses_nothing(scheduler: FakeFleet) -> None:
     scheduler.breaks_after = 3
     async with AsyncClient(scheduler.address, window=8) as client:
         results = await collect(client.evaluate([request(f"r{i}") for i in range(20)]))
@@ -151,7 +152,7 @@ async def test_a_stream_that_breaks_again_and_again_loses_nothing(scheduler: Fak
     assert len(scheduler.runs) == 20
 
 
-async def test_a_restarted_scheduler_that_forgot_everything_is_given_the_work_again(scheduler: FakeScheduler) -> None:
+async def test_a_restarted_scheduler_that_forgot_everything_is_given_the_work_again(scheduler: FakeFleet) -> None:
     async with AsyncClient(scheduler.address) as client:
         results = asyncio.create_task(collect(client.evaluate([request(f"r{i}", "sleep 0.4") for i in range(10)])))
         await eventually(lambda: len(scheduler.runs) == 10)
@@ -165,7 +166,7 @@ async def test_a_restarted_scheduler_that_forgot_everything_is_given_the_work_ag
     assert len(scheduler.runs) == 20
 
 
-async def test_a_scheduler_that_stays_away_ends_the_call_and_says_what_is_owed(scheduler: FakeScheduler) -> None:
+async def test_a_scheduler_that_stays_away_ends_the_call_and_says_what_is_owed(scheduler: FakeFleet) -> None:
     async with AsyncClient(scheduler.address, reconnect_timeout=1.0) as client:
         results = client.evaluate([request("a"), request("b", "hang"), request("c", "hang")])
         assert (await anext(results)).id == "a"
@@ -177,7 +178,7 @@ async def test_a_scheduler_that_stays_away_ends_the_call_and_says_what_is_owed(s
     assert set(caught.value.outstanding) == {"b", "c"}
 
 
-async def test_a_slow_source_does_not_count_as_an_absent_scheduler(scheduler: FakeScheduler) -> None:
+async def test_a_slow_source_does_not_count_as_an_absent_scheduler(scheduler: FakeFleet) -> None:
     async def slow() -> AsyncIterator[EvalRequest]:
         for id in ("a", "b"):
             await asyncio.sleep(0.6)
@@ -188,7 +189,7 @@ async def test_a_slow_source_does_not_count_as_an_absent_scheduler(scheduler: Fa
         assert [result.id for result in await collect(client.evaluate(slow()))] == ["a", "b"]
 
 
-async def test_a_refused_stream_is_a_typed_error_at_once(scheduler: FakeScheduler) -> None:
+async def test_a_refused_stream_is_a_typed_error_at_once(scheduler: FakeFleet) -> None:
     scheduler.refuse = grpc.StatusCode.PERMISSION_DENIED
     async with AsyncClient(scheduler.address) as client:
         with pytest.raises(CallFailedError, match="refused by the test") as caught:
@@ -196,7 +197,7 @@ async def test_a_refused_stream_is_a_typed_error_at_once(scheduler: FakeSchedule
     assert caught.value.status is grpc.StatusCode.PERMISSION_DENIED
 
 
-async def test_breaking_out_cancels_what_is_outstanding(scheduler: FakeScheduler) -> None:
+async def test_breaking_out_cancels_what_is_outstanding(scheduler: FakeFleet) -> None:
     async with AsyncClient(scheduler.address) as client:
         async for result in client.evaluate([request("a"), request("b", "hang"), request("c", "hang")]):
             assert result.id == "a"
@@ -204,7 +205,7 @@ async def test_breaking_out_cancels_what_is_outstanding(scheduler: FakeScheduler
         await eventually(lambda: set(scheduler.cancelled) == {"b", "c"})
 
 
-async def test_breaking_out_cancels_even_while_the_scheduler_reads_no_further(scheduler: FakeScheduler) -> None:
+async def test_breaking_out_cancels_even_while_the_scheduler_reads_no_further(scheduler: FakeFleet) -> None:
     async def source() -> AsyncIterator[EvalRequest]:
         yield request("a", "hang")
         await eventually(lambda: scheduler.runs == ["a"])
@@ -219,7 +220,7 @@ async def test_breaking_out_cancels_even_while_the_scheduler_reads_no_further(sc
         assert scheduler.cancelled == ["a"]
 
 
-async def test_cancelling_the_callers_task_cancels_what_is_outstanding(scheduler: FakeScheduler) -> None:
+async def test_cancelling_the_callers_task_cancels_what_is_outstanding(scheduler: FakeFleet) -> None:
     async with AsyncClient(scheduler.address) as client:
         task = asyncio.create_task(collect(client.evaluate([request("a", "hang")])))
         await eventually(lambda: scheduler.runs == ["a"])
@@ -229,7 +230,7 @@ async def test_cancelling_the_callers_task_cancels_what_is_outstanding(scheduler
         assert scheduler.cancelled == ["a"]
 
 
-async def test_closing_the_client_cancels_and_tells_whoever_still_iterates(scheduler: FakeScheduler) -> None:
+async def test_closing_the_client_cancels_and_tells_whoever_still_iterates(scheduler: FakeFleet) -> None:
     async with AsyncClient(scheduler.address) as client:
         task = asyncio.create_task(collect(client.evaluate([request("a", "hang")])))
         await eventually(lambda: scheduler.runs == ["a"])
@@ -240,7 +241,7 @@ async def test_closing_the_client_cancels_and_tells_whoever_still_iterates(sched
         client.evaluate([])
 
 
-async def test_at_the_deadline_a_collection_is_answered_wholly(scheduler: FakeScheduler) -> None:
+async def test_at_the_deadline_a_collection_is_answered_wholly(scheduler: FakeFleet) -> None:
     requests = [request("done")] + [request(f"r{i}", "hang", labels={"n": str(i)}) for i in range(9)]
     async with AsyncClient(scheduler.address, window=3) as client:
         began = time.monotonic()
@@ -256,7 +257,7 @@ async def test_at_the_deadline_a_collection_is_answered_wholly(scheduler: FakeSc
     assert len(scheduler.runs) == 4
 
 
-async def test_at_the_deadline_a_generator_is_read_no_further(scheduler: FakeScheduler) -> None:
+async def test_at_the_deadline_a_generator_is_read_no_further(scheduler: FakeFleet) -> None:
     async def endless() -> AsyncIterator[EvalRequest]:
         while True:
             yield request(code="hang")
@@ -272,7 +273,7 @@ async def test_the_deadline_holds_while_the_scheduler_is_away() -> None:
     assert [result.infrastructure_error.cause for result in results] == ["DEADLINE_EXCEEDED"]
 
 
-async def test_two_calls_at_once_do_not_mix(scheduler: FakeScheduler) -> None:
+async def test_two_calls_at_once_do_not_mix(scheduler: FakeFleet) -> None:
     async with AsyncClient(scheduler.address) as client:
         left, right = await asyncio.gather(
             collect(client.evaluate([request(f"l{i}", "sleep 0.05") for i in range(30)])),
@@ -283,7 +284,7 @@ async def test_two_calls_at_once_do_not_mix(scheduler: FakeScheduler) -> None:
     assert len(left) == len(right) == 30
 
 
-async def test_single_calls(scheduler: FakeScheduler) -> None:
+async def test_single_calls(scheduler: FakeFleet) -> None:
     async with AsyncClient(scheduler.address, client_id="trainer-1") as client:
         assert (await client.evaluate_once(request("a"))).outcome == EvalResult.CORRECT
         evaluation = await client.get("a")
@@ -296,6 +297,7 @@ async def test_single_calls(scheduler: FakeScheduler) -> None:
             await client.cancel("a")
         with pytest.raises(EvaluationNotFoundError, match="'nobody'"):
             await client.get("nobody")
+        scheduler.refusals.append(InvalidRequestError(violations=[Violation("kernel_code", "must not be empty")]))
         with pytest.raises(InvalidRequestError) as caught:
             await client.evaluate_once(EvalRequest(id="empty"))
         assert [violation.field for violation in caught.value.violations] == ["kernel_code"]
@@ -303,7 +305,7 @@ async def test_single_calls(scheduler: FakeScheduler) -> None:
             await client.evaluate_once(request("b", "hang"), timeout=0.2)
 
 
-async def test_cancel_ends_an_evaluation_whose_result_says_so(scheduler: FakeScheduler) -> None:
+async def test_cancel_ends_an_evaluation_whose_result_says_so(scheduler: FakeFleet) -> None:
     async with AsyncClient(scheduler.address) as client:
         results = asyncio.create_task(collect(client.evaluate([request("a", "hang")])))
         await eventually(lambda: scheduler.runs == ["a"])

@@ -7,9 +7,9 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from command import NOBODY, finished, run, started
-from fake_scheduler import FakeScheduler
-from waiting import eventually
+from tests.client.command import NOBODY, finished, run, started
+from tests.client.fake_fleet import FakeFleet
+from tests.waiting import eventually
 
 
 def tasks(path: Path, **codes: str) -> Path:
@@ -31,7 +31,7 @@ def names(folder: Path) -> list[str]:
 
 
 class TestTwoAtOnce:
-    async def test_the_second_is_refused_and_nothing_is_lost(self, scheduler: FakeScheduler, tmp_path: Path) -> None:
+    async def test_the_second_is_refused_and_nothing_is_lost(self, scheduler: FakeFleet, tmp_path: Path) -> None:
         """What the second one did before: it replaced the file under the first, for a line that was to be done again."""
         output = tmp_path / "r.jsonl"
         lost = {"id": "lost", "outcome": "INFRASTRUCTURE_ERROR"}
@@ -57,7 +57,7 @@ class TestTwoAtOnce:
         assert ids(output) == ["a", "b"]
         assert names(tmp_path) == ["link.jsonl", "r.jsonl", "t.jsonl"]
 
-    async def test_a_killed_run_leaves_no_lock(self, scheduler: FakeScheduler, tmp_path: Path) -> None:
+    async def test_a_killed_run_leaves_no_lock(self, scheduler: FakeFleet, tmp_path: Path) -> None:
         output = tmp_path / "r.jsonl"
         source = tasks(tmp_path / "t.jsonl", a="k", b="hang")
         command = ["batch", source, "-o", output, "--address", scheduler.address]
@@ -71,7 +71,7 @@ class TestTwoAtOnce:
         assert ids(output) == ["a", "b"]
         assert names(tmp_path) == ["r.jsonl", "t.jsonl"]
 
-    async def test_of_a_suite(self, scheduler: FakeScheduler, tmp_path: Path) -> None:
+    async def test_of_a_suite(self, scheduler: FakeFleet, tmp_path: Path) -> None:
         (tmp_path / "p.py").write_text("class Model: ...\n\n\ndef get_inputs():\n    return []\n")
         mine = tmp_path / "mine"
         mine.mkdir()
@@ -91,7 +91,7 @@ class TestTwoAtOnce:
 
 
 class TestChangedRequests:
-    async def test_code_that_changed_is_judged_again(self, scheduler: FakeScheduler, tmp_path: Path) -> None:
+    async def test_code_that_changed_is_judged_again(self, scheduler: FakeFleet, tmp_path: Path) -> None:
         output = tmp_path / "r.jsonl"
         source = tasks(tmp_path / "t.jsonl", same="k", other="k")
         command = ["batch", source, "-o", output, "--json", "--address", scheduler.address]
@@ -107,7 +107,7 @@ class TestChangedRequests:
         assert after["same"] == before["same"]
         assert after["other"] != before["other"]
 
-    async def test_settings_count_and_labels_do_not(self, scheduler: FakeScheduler, tmp_path: Path) -> None:
+    async def test_settings_count_and_labels_do_not(self, scheduler: FakeFleet, tmp_path: Path) -> None:
         output, source = tmp_path / "r.jsonl", tmp_path / "t.jsonl"
         command = ["batch", source, "-o", output, "--json", "--address", scheduler.address]
         request: dict[str, object] = {"id": "a", "kernel_code": "k", "speedup_kind": "device"}
@@ -134,7 +134,7 @@ class TestChangedRequests:
         assert (await run("batch", source, "-o", output, "--address", NOBODY)).status == 3
         assert output.read_text() == text
 
-    async def test_results_without_a_digest_are_kept_and_said(self, scheduler: FakeScheduler, tmp_path: Path) -> None:
+    async def test_results_without_a_digest_are_kept_and_said(self, scheduler: FakeFleet, tmp_path: Path) -> None:
         output = tmp_path / "r.jsonl"
         output.write_text(json.dumps({"id": "old", "outcome": "INCORRECT"}) + "\n")
         source = tasks(tmp_path / "t.jsonl", old="k", new="k")
@@ -144,7 +144,7 @@ class TestChangedRequests:
         assert "because the result has no digest: 1; give another --output" in ran.err
         assert scheduler.runs == ["new"]
 
-    async def test_of_two_lines_with_one_id_the_last_counts(self, scheduler: FakeScheduler, tmp_path: Path) -> None:
+    async def test_of_two_lines_with_one_id_the_last_counts(self, scheduler: FakeFleet, tmp_path: Path) -> None:
         """As two runs at once have left them, before there was a lock."""
         output = tmp_path / "r.jsonl"
         lines = [{"id": "a", "outcome": outcome, "digest": ""} for outcome in ("TIMEOUT", "CORRECT")]
@@ -155,9 +155,7 @@ class TestChangedRequests:
         assert results(output) == lines[1:]
 
 
-async def test_results_of_requests_that_are_not_given_stay_and_are_said(
-    scheduler: FakeScheduler, tmp_path: Path
-) -> None:
+async def test_results_of_requests_that_are_not_given_stay_and_are_said(scheduler: FakeFleet, tmp_path: Path) -> None:
     output = tmp_path / "r.jsonl"
     source = tasks(tmp_path / "t.jsonl", a="k", b="k")
     command = ["batch", source, "-o", output, "--json", "--address", scheduler.address]
@@ -169,7 +167,7 @@ async def test_results_of_requests_that_are_not_given_stay_and_are_said(
     assert ids(output) == ["a", "b"]
 
 
-async def test_the_summary_counts_all_and_says_what_was_before(scheduler: FakeScheduler, tmp_path: Path) -> None:
+async def test_the_summary_counts_all_and_says_what_was_before(scheduler: FakeFleet, tmp_path: Path) -> None:
     output = tmp_path / "r.jsonl"
     source = tasks(tmp_path / "t.jsonl", a="k", b="k")
     command = ["batch", source, "-o", output, "--address", scheduler.address]

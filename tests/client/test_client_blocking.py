@@ -11,37 +11,30 @@ from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import pytest
-from fake_scheduler import FakeScheduler
-from waiting import wait_until
 
 from kerneldyno.client import Client, ClientClosedError, DuplicateIdError, EvalRequest, EvalResult, UnavailableError
+from tests.client.fake_fleet import FakeFleet
+from tests.waiting import wait_until
 
 
 @pytest.fixture
-def served() -> Iterator[FakeScheduler]:
+def served() -> Iterator[FakeFleet]:
     """A scheduler in a thread of its own, since these tests block theirs."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    scheduler = asyncio.run_coroutine_threadsafe(FakeScheduler().__aenter__(), loop).result()
-    yield scheduler
-    asyncio.run_coroutine_threadsafe(scheduler.__aexit__(), loop).result()
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+    with FakeFleet() as scheduler:
+        yield scheduler
 
 
 def request(id: str = "", code: str = "ok") -> EvalRequest:
     return EvalRequest(id=id, kernel_code=code)
 
 
-def test_results_come_in_completion_order(served: FakeScheduler) -> None:
+def test_results_come_in_completion_order(served: FakeFleet) -> None:
     with Client(served.address) as client:
         results = [result.id for result in client.evaluate([request("slow", "sleep 0.3"), request("fast")])]
     assert results == ["fast", "slow"]
 
 
-def test_a_generator_that_waits_for_a_result_gets_it(served: FakeScheduler) -> None:
+def test_a_generator_that_waits_for_a_result_gets_it(served: FakeFleet) -> None:
     """The source runs in a thread of its own: blocking in it neither stops results nor deadlocks."""
     seen = threading.Event()
 
@@ -58,7 +51,7 @@ def test_a_generator_that_waits_for_a_result_gets_it(served: FakeScheduler) -> N
     assert got == ["first", "second"]
 
 
-def test_what_the_generator_raises_reaches_the_caller(served: FakeScheduler) -> None:
+def test_what_the_generator_raises_reaches_the_caller(served: FakeFleet) -> None:
     def source() -> Iterator[EvalRequest]:
         yield request("a", "hang")
         raise LookupError("gone")
@@ -69,7 +62,7 @@ def test_what_the_generator_raises_reaches_the_caller(served: FakeScheduler) -> 
             list(results)
 
 
-def test_breaking_out_cancels_and_closes_the_generator(served: FakeScheduler) -> None:
+def test_breaking_out_cancels_and_closes_the_generator(served: FakeFleet) -> None:
     closed = threading.Event()
 
     def source() -> Iterator[EvalRequest]:
@@ -88,14 +81,14 @@ def test_breaking_out_cancels_and_closes_the_generator(served: FakeScheduler) ->
     assert closed.wait(5)
 
 
-def test_duplicates_are_refused_before_anything_is_sent(served: FakeScheduler) -> None:
+def test_duplicates_are_refused_before_anything_is_sent(served: FakeFleet) -> None:
     with Client(served.address) as client:
         with pytest.raises(DuplicateIdError):
             client.evaluate([request("a"), request("a")])
         assert served.messages == []
 
 
-def test_single_calls_and_their_errors(served: FakeScheduler) -> None:
+def test_single_calls_and_their_errors(served: FakeFleet) -> None:
     with Client(served.address) as client:
         assert client.evaluate_once(request("a")).outcome == EvalResult.CORRECT
         assert client.get("a").result.id == "a"
@@ -107,7 +100,7 @@ def test_single_calls_and_their_errors(served: FakeScheduler) -> None:
         lost.capabilities()
 
 
-def test_closing_from_elsewhere_ends_the_iteration_with_an_error(served: FakeScheduler) -> None:
+def test_closing_from_elsewhere_ends_the_iteration_with_an_error(served: FakeFleet) -> None:
     client = Client(served.address)
     with client:
         results = client.evaluate([request("a"), request("b", "hang")])
@@ -118,7 +111,7 @@ def test_closing_from_elsewhere_ends_the_iteration_with_an_error(served: FakeSch
 
 
 def test_ctrl_c_before_anybody_waits_for_the_next_result_leaves_nothing_waiting(
-    served: FakeScheduler, monkeypatch: pytest.MonkeyPatch
+    served: FakeFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Client(served.address) as client:
         results = client.evaluate([EvalRequest(id="a"), EvalRequest(id="b", kernel_code="hang")])
@@ -137,7 +130,7 @@ def test_ctrl_c_before_anybody_waits_for_the_next_result_leaves_nothing_waiting(
     assert served.cancelled == ["b"]
 
 
-def test_ctrl_c_cancels_what_is_outstanding(served: FakeScheduler) -> None:
+def test_ctrl_c_cancels_what_is_outstanding(served: FakeFleet) -> None:
     program = f"""
 from kerneldyno.client import Client, EvalRequest
 with Client({served.address!r}) as client:

@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import NOBODY, finished, invoke, run, started
-from fake_scheduler import FakeScheduler
-from waiting import eventually
 
 from kerneldyno.rpc.validation import effective
 from kerneldyno.v1.evaluation_pb2 import (
@@ -29,6 +26,9 @@ from kerneldyno.v1.evaluation_pb2 import (
     STRESS_KIND_SIGNS,
     STRESS_KIND_WAVE,
 )
+from tests.client.command import NOBODY, finished, invoke, run, started
+from tests.client.fake_fleet import FakeFleet
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -53,7 +53,7 @@ def results(path: Path) -> dict[str, dict[str, Any]]:
 
 
 class TestEvaluate:
-    async def test_a_card(self, scheduler: FakeScheduler, sources: tuple[Path, Path]) -> None:
+    async def test_a_card(self, scheduler: FakeFleet, sources: tuple[Path, Path]) -> None:
         ran = await run("evaluate", *sources, "--address", scheduler.address)
         assert ran.status == 0
         assert "CORRECT  2.00x" in ran.out
@@ -64,14 +64,14 @@ class TestEvaluate:
         assert dict(request.labels) == {"problem": sources[0].parent.name}, "the file is called reference.py"
 
     async def test_json_and_the_address_from_the_environment(
-        self, scheduler: FakeScheduler, sources: tuple[Path, Path]
+        self, scheduler: FakeFleet, sources: tuple[Path, Path]
     ) -> None:
         ran = await run("evaluate", *sources, "--json", KERNELDYNO_ADDRESS=scheduler.address)
         assert ran.status == 0
         assert ran.json["outcome"] == "CORRECT"
         assert ran.json["findings"] == []
 
-    async def test_options_become_fields(self, scheduler: FakeScheduler, sources: tuple[Path, Path]) -> None:
+    async def test_options_become_fields(self, scheduler: FakeFleet, sources: tuple[Path, Path]) -> None:
         options = ["--entry-point", "Net", "--backend", "cuda", "--trials", 3, "--timeout", 2.5, "--atol", "1e-3"]
         ran = await run("evaluate", *sources, *options, "--no-performance", "--address", scheduler.address)
         assert ran.status == 0
@@ -84,7 +84,7 @@ class TestEvaluate:
 
     @pytest.mark.parametrize("word", ["end-to-end", "END_TO_END"])
     async def test_precision_and_the_speedup_that_counts(
-        self, scheduler: FakeScheduler, sources: tuple[Path, Path], word: str
+        self, scheduler: FakeFleet, sources: tuple[Path, Path], word: str
     ) -> None:
         options = ["--timing-precision", 0.05, "--speedup-kind", word, "--candidate-memory", "1.5GiB"]
         options += ["--allowed-precision", "BF16"]
@@ -99,7 +99,7 @@ class TestEvaluate:
         assert plain.speedup_kind == SPEEDUP_KIND_UNSPECIFIED
 
     async def test_whatever_the_contract_lets_be_chosen_has_an_option(
-        self, scheduler: FakeScheduler, sources: tuple[Path, Path]
+        self, scheduler: FakeFleet, sources: tuple[Path, Path]
     ) -> None:
         options = ["--stress-kinds", "rows, SIGNS", "--output-reuse", "reject", "--provenance", "label"]
         options += ["--launch-mode", "cuda_graph", "--reference-backend", "torch-compile"]
@@ -115,7 +115,7 @@ class TestEvaluate:
         assert given.reference_backend == REFERENCE_BACKEND_TORCH_COMPILE
 
     async def test_a_request_in_a_file_has_what_no_option_has(
-        self, scheduler: FakeScheduler, sources: tuple[Path, Path], tmp_path: Path
+        self, scheduler: FakeFleet, sources: tuple[Path, Path], tmp_path: Path
     ) -> None:
         file = tmp_path / "request.json"
         file.write_text(json.dumps({"salt": "7", "backend": "torch", "timeouts": {"load_timeout": 5}, "numWarmup": 9}))
@@ -127,7 +127,7 @@ class TestEvaluate:
         assert "class" in request.kernel_code
 
     async def test_options_add_to_what_a_file_says_of_devices_and_tolerance(
-        self, scheduler: FakeScheduler, sources: tuple[Path, Path], tmp_path: Path
+        self, scheduler: FakeFleet, sources: tuple[Path, Path], tmp_path: Path
     ) -> None:
         file = tmp_path / "request.json"
         file.write_text(
@@ -143,7 +143,7 @@ class TestEvaluate:
 
     @pytest.mark.parametrize("of_file", [{"entry_point": "Relu"}, {"toolkit": "mine"}])
     async def test_sources_are_looked_at_with_the_names_that_a_file_has(
-        self, scheduler: FakeScheduler, tmp_path: Path, of_file: dict[str, str]
+        self, scheduler: FakeFleet, tmp_path: Path, of_file: dict[str, str]
     ) -> None:
         reference, candidate, file = (tmp_path / name for name in ("reference.py", "candidate.py", "request.json"))
         reference.write_text("class Relu: ...\nclass ModelNew: ...\n")
@@ -154,7 +154,7 @@ class TestEvaluate:
         swapped = await run("evaluate", reference, candidate, "--address", NOBODY)
         assert (swapped.status, "are the arguments swapped?" in swapped.err) == (2, True)
 
-    async def test_a_request_in_a_file_may_be_all_of_it(self, scheduler: FakeScheduler, tmp_path: Path) -> None:
+    async def test_a_request_in_a_file_may_be_all_of_it(self, scheduler: FakeFleet, tmp_path: Path) -> None:
         file = tmp_path / "request.json"
         file.write_text(json.dumps({"reference_code": "class Model: ...", "kernel_code": "class ModelNew: ..."}))
         ran = await run("evaluate", "--request", file, "--trials", 2, "--address", scheduler.address)
@@ -164,7 +164,7 @@ class TestEvaluate:
         assert request.backend == "triton"
 
     async def test_a_candidate_may_be_held_against_what_a_file_has(
-        self, scheduler: FakeScheduler, sources: tuple[Path, Path], tmp_path: Path
+        self, scheduler: FakeFleet, sources: tuple[Path, Path], tmp_path: Path
     ) -> None:
         file = tmp_path / "request.json"
         text = json.dumps({"reference_code": "class Model: ...", "labels": {"problem": "mine"}})
@@ -198,9 +198,7 @@ class TestEvaluate:
         assert says in ran.err
         assert len(ran.err.splitlines()) == 1
 
-    async def test_cases_take_the_place_of_a_reference(
-        self, scheduler: FakeScheduler, sources: tuple[Path, Path]
-    ) -> None:
+    async def test_cases_take_the_place_of_a_reference(self, scheduler: FakeFleet, sources: tuple[Path, Path]) -> None:
         cases, candidate = sources
         ran = await run("evaluate", candidate, "--cases", cases, "--address", scheduler.address)
         assert ran.status == 0
@@ -250,7 +248,7 @@ class TestEvaluate:
         assert ran.out == ""
 
     async def test_arguments_that_are_swapped_are_refused(
-        self, scheduler: FakeScheduler, sources: tuple[Path, Path]
+        self, scheduler: FakeFleet, sources: tuple[Path, Path]
     ) -> None:
         reference, candidate = sources
         reference.write_text("class Model: ...\ndef get_inputs(): ...\n")
@@ -280,7 +278,7 @@ class TestEvaluate:
         assert "kerneldyno up" in ran.err
 
     async def test_the_exit_status_tells_whether_it_is_what_is_required(
-        self, scheduler: FakeScheduler, sources: tuple[Path, Path]
+        self, scheduler: FakeFleet, sources: tuple[Path, Path]
     ) -> None:
         for options, status, said in (
             (["--require", "CORRECT"], 0, ""),
@@ -296,7 +294,7 @@ class TestEvaluate:
 
     @pytest.mark.parametrize(("least", "status"), [(1.1, 0), (1.2, 4), (1.3, 4), (1.5, 4)])
     async def test_the_whole_interval_has_to_be_above_the_speedup_that_is_required(
-        self, scheduler: FakeScheduler, sources: tuple[Path, Path], least: float, status: int
+        self, scheduler: FakeFleet, sources: tuple[Path, Path], least: float, status: int
     ) -> None:
         sources[1].write_text("interval 1.2 1.4")
         ran = await invoke("evaluate", *sources, "--require-speedup", least, "--address", scheduler.address)
@@ -304,7 +302,7 @@ class TestEvaluate:
         said = f"the speedup is in [1.2, 1.4], but all above {least:g} is required"
         assert (said in ran.err) == (status == 4)
 
-    async def test_ctrl_c_cancels(self, scheduler: FakeScheduler, sources: tuple[Path, Path]) -> None:
+    async def test_ctrl_c_cancels(self, scheduler: FakeFleet, sources: tuple[Path, Path]) -> None:
         sources[1].write_text("hang")
         async with started("evaluate", *sources, "--address", scheduler.address) as process:
             await eventually(lambda: bool(scheduler.runs))
@@ -315,7 +313,7 @@ class TestEvaluate:
 
 
 class TestBatch:
-    async def test_one_line_a_request_and_a_summary(self, scheduler: FakeScheduler, tmp_path: Path) -> None:
+    async def test_one_line_a_request_and_a_summary(self, scheduler: FakeFleet, tmp_path: Path) -> None:
         source = tasks(tmp_path / "t.jsonl", *({"id": f"r{i}", "kernel_code": "k"} for i in range(300)))
         output = tmp_path / "r.jsonl"
         ran = await run("batch", source, "--output", output, "--window", 16, "--address", scheduler.address)
@@ -328,7 +326,7 @@ class TestBatch:
         assert {"compiled", "correct", "speedup", "findings", "outcome"} <= found["r7"].keys()
 
     async def test_options_are_for_requests_that_leave_the_fields_open(
-        self, scheduler: FakeScheduler, tmp_path: Path
+        self, scheduler: FakeFleet, tmp_path: Path
     ) -> None:
         source = tasks(
             tmp_path / "t.jsonl",
@@ -354,7 +352,7 @@ class TestBatch:
         assert (dict(sent["open"].labels), sent["open"].kernel_code) == ({"step": "1"}, "k")
         assert (sent["says"].timing_precision, sent["says"].speedup_kind) == (0.5, SPEEDUP_KIND_DEVICE)
 
-    async def test_results_say_which_have_one_reference(self, scheduler: FakeScheduler, tmp_path: Path) -> None:
+    async def test_results_say_which_have_one_reference(self, scheduler: FakeFleet, tmp_path: Path) -> None:
         source = tasks(
             tmp_path / "t.jsonl",
             {"id": "a", "kernel_code": "k", "reference_code": "r = 1"},
@@ -378,7 +376,7 @@ class TestBatch:
         assert "'both' is unknown; choose device or end-to-end" in ran.err
         assert not (tmp_path / "r.jsonl").exists()
 
-    async def test_malformed_lines_are_answered_each_and_once(self, scheduler: FakeScheduler, tmp_path: Path) -> None:
+    async def test_malformed_lines_are_answered_each_and_once(self, scheduler: FakeFleet, tmp_path: Path) -> None:
         source = tasks(
             tmp_path / "t.jsonl",
             {"id": "good", "kernel_code": "k"},
@@ -398,7 +396,7 @@ class TestBatch:
         assert ran.json == {"requests": 4, "skipped": 1, "judged_again": 0, "outcomes": {"INVALID": 3, "CORRECT": 1}}
         assert scheduler.runs == ["good"]
 
-    async def test_it_goes_on_where_it_was_killed(self, scheduler: FakeScheduler, tmp_path: Path) -> None:
+    async def test_it_goes_on_where_it_was_killed(self, scheduler: FakeFleet, tmp_path: Path) -> None:
         source = tasks(
             tmp_path / "t.jsonl",
             {"id": "a", "kernel_code": "k"},
@@ -419,7 +417,7 @@ class TestBatch:
         assert results(output).keys() == {"a", "b", "c"}
         assert sorted(scheduler.runs) == ["a", "b", "b", "c"]
 
-    async def test_a_restart_of_the_scheduler_goes_unnoticed(self, scheduler: FakeScheduler, tmp_path: Path) -> None:
+    async def test_a_restart_of_the_scheduler_goes_unnoticed(self, scheduler: FakeFleet, tmp_path: Path) -> None:
         source = tasks(tmp_path / "t.jsonl", *({"id": f"r{i}", "kernel_code": "sleep 0.5"} for i in range(20)))
         arguments = ["batch", source, "-o", tmp_path / "r.jsonl", "--address", scheduler.address]
         async with started(*arguments, GRPC_VERBOSITY="ERROR") as process:
@@ -432,7 +430,7 @@ class TestBatch:
         assert len(results(tmp_path / "r.jsonl")) == 20
 
     async def test_requests_without_a_verdict_are_said_and_tried_again(
-        self, scheduler: FakeScheduler, tmp_path: Path
+        self, scheduler: FakeFleet, tmp_path: Path
     ) -> None:
         source = tasks(tmp_path / "t.jsonl", {"id": "a", "kernel_code": "hang"}, {"id": "b", "kernel_code": "k"})
         output = tmp_path / "r.jsonl"
@@ -470,7 +468,7 @@ class TestBatch:
 
 
 class TestDescribe:
-    async def test_for_a_person(self, scheduler: FakeScheduler) -> None:
+    async def test_for_a_person(self, scheduler: FakeFleet) -> None:
         ran = await run("describe", "--address", scheduler.address)
         assert ran.status == 0
         assert "pid_namespace: active" in ran.out
@@ -478,7 +476,7 @@ class TestDescribe:
         assert "node-b" in ran.out
         assert "unknown, its evaluator is older" in ran.out
 
-    async def test_json(self, scheduler: FakeScheduler) -> None:
+    async def test_json(self, scheduler: FakeFleet) -> None:
         ran = await run("describe", "--json", "--address", scheduler.address)
         assert ran.status == 0
         here, gone = ran.json["nodes"]

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from command import invoke
+
+from tests.client.command import invoke
 
 _PROGRAM = """#!{python}
 import sys

@@ -12,17 +12,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import cluster  # noqa: F401 - the way to the certificates
 import pytest
-from certificates import Authority
-from command import NOBODY, Ran, invoke, run
-from fake_scheduler import FakeScheduler
 
 from kerneldyno.client import LocalServices
 from kerneldyno.client.errors import PermissionDeniedError
 from kerneldyno.doctor import software
 from kerneldyno.rpc import installing
 from kerneldyno.v1 import fleet_service_pb2 as fleet
+from tests.client.command import NOBODY, Ran, invoke, run
+from tests.client.fake_fleet import FakeFleet
+from tests.rpc.certificates import Authority
 
 STATES = {"ok", "note", "failed"}
 
@@ -67,25 +66,25 @@ class TestUnhappy:
         assert (status, found["scheduler"]["state"]) == (1, "failed")
         assert f"(pid {os.getpid()}), which does not answer as a scheduler" in found["scheduler"]["detail"]
 
-    async def test_no_node(self, scheduler: FakeScheduler) -> None:
+    async def test_no_node(self, scheduler: FakeFleet) -> None:
         scheduler.nodes = {}
         _, found = await doctor("--address", scheduler.address)
         assert (found["nodes"]["state"], found["nodes"]["detail"]) == ("failed", "no evaluator is registered")
         assert found["canary"]["state"] == "note"
 
-    async def test_no_node_that_is_ready(self, scheduler: FakeScheduler) -> None:
+    async def test_no_node_that_is_ready(self, scheduler: FakeFleet) -> None:
         scheduler.nodes["node-a"].devices[0].ready = False
         _, found = await doctor("--address", scheduler.address)
         assert found["nodes"]["state"] == "failed"
         assert "node-a is without a ready device, node-b is lost" in found["nodes"]["detail"]
 
-    async def test_a_judge_that_finds_everything_correct(self, scheduler: FakeScheduler) -> None:
+    async def test_a_judge_that_finds_everything_correct(self, scheduler: FakeFleet) -> None:
         status, found = await doctor("--address", scheduler.address)
         assert (status, found["canary (cpu)"]["state"]) == (1, "failed")
         assert found["canary (cpu)"]["detail"].startswith("the wrong candidate got CORRECT")
         assert found["canary (cpu)"]["remedy"].startswith("`kerneldyno trace doctor-")
 
-    async def test_nodes_that_differ_and_quarantines_are_notes(self, scheduler: FakeScheduler) -> None:
+    async def test_nodes_that_differ_and_quarantines_are_notes(self, scheduler: FakeFleet) -> None:
         other = scheduler.nodes["node-c"] = fleet.Node()
         other.CopyFrom(scheduler.nodes["node-a"])
         other.node_id, other.address, other.environment.torch_version = "node-c", "", "2.9.1"
@@ -98,14 +97,14 @@ class TestUnhappy:
         assert "all layers are active" in found["sandbox of node-c"]["detail"]
         assert found["sandbox of node-a"]["state"] == "ok"
 
-    async def test_a_scheduler_that_shows_no_snapshots(self, scheduler: FakeScheduler) -> None:
+    async def test_a_scheduler_that_shows_no_snapshots(self, scheduler: FakeFleet) -> None:
         scheduler.refusals.append(PermissionDeniedError("the role read is needed"))
         _, found = await doctor("--no-canary", "--address", scheduler.address)
         assert found["scheduler"]["state"] == "ok"
         assert found["scheduler's clock"]["state"] == "note"
 
     @pytest.mark.parametrize(("seconds", "state"), [(-3, "ok"), (-600, "note"), (600, "note")])
-    async def test_a_clock_that_goes_wrong(self, scheduler: FakeScheduler, seconds: int, state: str) -> None:
+    async def test_a_clock_that_goes_wrong(self, scheduler: FakeFleet, seconds: int, state: str) -> None:
         heard = scheduler.nodes["node-a"].last_synchronize_time
         heard.FromSeconds(int(time.time()) + seconds)
         _, found = await doctor("--no-canary", "--address", scheduler.address)

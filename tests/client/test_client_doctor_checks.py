@@ -17,15 +17,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from certificates import Authority
 from hypothesis import given
 from hypothesis import strategies as st
-from waiting import free_port
 
 from kerneldyno.doctor import certificates, machine, ports, sandbox, software
 from kerneldyno.doctor.checks import Check, Examination, State, conduct
 from kerneldyno.rpc.credentials import Credentials
 from kerneldyno.v1.fleet_service_pb2 import SandboxLayer
+from tests.rpc.certificates import Authority
+from tests.waiting import free_port
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from command import NOBODY, Ran, finished, run, started
-from fake_scheduler import FakeScheduler
-from waiting import eventually, wait_until
+
+from tests.client.command import NOBODY, Ran, finished, run, started
+from tests.client.fake_fleet import FakeFleet
+from tests.waiting import eventually, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -127,14 +128,14 @@ def test_an_output_that_cannot_be_written(place: Path, script: str, said: str) -
 
 
 @pytest.mark.parametrize("options", ["", "--json"])
-async def test_a_verdict_that_cannot_be_printed(scheduler: FakeScheduler, place: Path, options: str) -> None:
+async def test_a_verdict_that_cannot_be_printed(scheduler: FakeFleet, place: Path, options: str) -> None:
     script = f"$K evaluate ref.py own.py {options} > /dev/full"
     ran = await asyncio.to_thread(shell, place, script, scheduler.address)
     assert ran.status == 2
     assert ran.err == "kerneldyno: standard output: No space left on device\n"
 
 
-async def test_a_disk_that_is_full_is_said_and_costs_no_verdict(scheduler: FakeScheduler, place: Path) -> None:
+async def test_a_disk_that_is_full_is_said_and_costs_no_verdict(scheduler: FakeFleet, place: Path) -> None:
     many = "".join(json.dumps({"id": f"r{number}", "kernel_code": "k"}) + "\n" for number in range(40))
     (place / "tasks.jsonl").write_text(many)
     limited = "ulimit -f 8; $K batch tasks.jsonl -o r.jsonl"  # KiB a file; Python ignores the signal that comes with it
@@ -150,7 +151,7 @@ async def test_a_disk_that_is_full_is_said_and_costs_no_verdict(scheduler: FakeS
     assert ran.json["skipped"] == len(lines)
 
 
-async def test_requests_from_standard_input_or_a_pipe(scheduler: FakeScheduler, place: Path) -> None:
+async def test_requests_from_standard_input_or_a_pipe(scheduler: FakeFleet, place: Path) -> None:
     many = "".join(json.dumps({"id": f"r{number}", "kernel_code": "k"}) + "\n" for number in range(300))
     (place / "many.jsonl").write_text(many)
     for number, script in enumerate(
@@ -164,14 +165,14 @@ async def test_requests_from_standard_input_or_a_pipe(scheduler: FakeScheduler, 
 
 
 @pytest.mark.parametrize("script", ["$K evaluate ref.py - < own.py", "$K evaluate ref.py <(cat own.py)"])
-async def test_a_candidate_from_standard_input_or_a_pipe(scheduler: FakeScheduler, place: Path, script: str) -> None:
+async def test_a_candidate_from_standard_input_or_a_pipe(scheduler: FakeFleet, place: Path, script: str) -> None:
     ran = await asyncio.to_thread(shell, place, script, scheduler.address)
     assert ran.status == 0, ran.err
     (message,) = [message for message in scheduler.messages if message.requests]
     assert message.requests[0].kernel_code == (place / "own.py").read_text()
 
 
-async def test_a_slow_writer_holds_up_no_result(scheduler: FakeScheduler, place: Path) -> None:
+async def test_a_slow_writer_holds_up_no_result(scheduler: FakeFleet, place: Path) -> None:
     """Results are written while nothing more comes in yet, and Ctrl-C is heard."""
     os.mkfifo(place / "fifo")
     output = place / "r"

@@ -8,8 +8,6 @@ from datetime import UTC, datetime, timedelta
 
 import grpc
 import pytest
-from fake_scheduler import FakeScheduler
-from waiting import eventually
 
 from kerneldyno.client import AsyncClient, CallFailedError, Client, ClientClosedError, EvalRequest, UnavailableError
 from kerneldyno.client.errors import InvalidRequestError, KernelDynoError, NodeNotFoundError, QuarantineNotFoundError
@@ -17,6 +15,8 @@ from kerneldyno.rpc.errors import RateLimitedError
 from kerneldyno.v1.evaluation_pb2 import STAGE_DONE, EvalResult
 from kerneldyno.v1.fleet_service_pb2 import NODE_STATE_DRAINING, NODE_STATE_SERVING, Quarantine
 from kerneldyno.v1.scheduler_service_pb2 import Evaluation
+from tests.client.fake_fleet import FakeFleet
+from tests.waiting import eventually
 
 NOW = datetime.now(UTC)
 
@@ -28,7 +28,7 @@ class LaterVersionError(KernelDynoError):
     reason = "A_REASON_OF_A_LATER_VERSION"
 
 
-def submit(scheduler: FakeScheduler, client_id: str, id: str, code: str = "ok", **labels: str) -> None:
+def submit(scheduler: FakeFleet, client_id: str, id: str, code: str = "ok", **labels: str) -> None:
     scheduler.submit(client_id, EvalRequest(id=id, kernel_code=code, labels=labels))
 
 
@@ -37,7 +37,7 @@ async def ids(evaluations: AsyncIterator[Evaluation]) -> list[str]:
 
 
 @pytest.fixture
-async def history(scheduler: FakeScheduler) -> FakeScheduler:
+async def history(scheduler: FakeFleet) -> FakeFleet:
     """Four of one client, one of another; two never end."""
     submit(scheduler, "trainer", "a", step="1")
     submit(scheduler, "trainer", "b", "hang", step="1", group="x")
@@ -49,7 +49,7 @@ async def history(scheduler: FakeScheduler) -> FakeScheduler:
 
 
 class TestList:
-    async def test_newest_first_over_all_pages_and_clients(self, history: FakeScheduler) -> None:
+    async def test_newest_first_over_all_pages_and_clients(self, history: FakeFleet) -> None:
         async with AsyncClient(history.address) as client:
             found = [evaluation async for evaluation in client.list(page_size=2)]
         assert [evaluation.id for evaluation in found] == ["e", "d", "c", "b", "a"]
@@ -58,14 +58,14 @@ class TestList:
         assert found[0].result.outcome == EvalResult.CORRECT
         assert found[0].result.logs == ""
 
-    async def test_pages_are_fetched_only_as_they_are_needed(self, history: FakeScheduler) -> None:
+    async def test_pages_are_fetched_only_as_they_are_needed(self, history: FakeFleet) -> None:
         async with AsyncClient(history.address) as client:
             evaluations = client.list(page_size=2)
             assert (await anext(evaluations)).id == "e"
             await evaluations.aclose()
         assert len(history.lists) == 1
 
-    async def test_each_filter(self, history: FakeScheduler) -> None:
+    async def test_each_filter(self, history: FakeFleet) -> None:
         async with AsyncClient(history.address) as client:
             assert await ids(client.list(client_id="other")) == ["e"]
             assert await ids(client.list(unfinished=True)) == ["d", "b"]
@@ -80,9 +80,7 @@ class TestList:
             (whole, *_) = [evaluation async for evaluation in client.list(full_results=True)]
             assert whole.result.logs == "what it wrote"
 
-    async def test_a_filter_that_makes_no_sense_is_refused_before_anything_is_sent(
-        self, history: FakeScheduler
-    ) -> None:
+    async def test_a_filter_that_makes_no_sense_is_refused_before_anything_is_sent(self, history: FakeFleet) -> None:
         async with AsyncClient(history.address) as client:
             with pytest.raises(ValueError, match="time zone"):
                 client.list(accepted_after=datetime(2026, 1, 1))
@@ -90,7 +88,7 @@ class TestList:
                 client.list(outcomes=["RIGHT"])
             assert history.lists == []
 
-    async def test_what_the_scheduler_refuses_is_a_typed_error(self, history: FakeScheduler) -> None:
+    async def test_what_the_scheduler_refuses_is_a_typed_error(self, history: FakeFleet) -> None:
         async with AsyncClient(history.address) as client:
             with pytest.raises(InvalidRequestError) as caught:
                 await ids(client.list(page_size=1001))
@@ -101,21 +99,21 @@ class TestList:
 
 
 class TestCancel:
-    async def test_many_by_id_of_this_client_alone(self, history: FakeScheduler) -> None:
+    async def test_many_by_id_of_this_client_alone(self, history: FakeFleet) -> None:
         submit(history, "other", "d", "hang")
         async with AsyncClient(history.address, client_id="trainer") as client:
             assert await client.cancel_many(["a", "d", "unknown"]) == 1
             assert await client.cancel_many([]) == 0
         assert history.cancelled == ["d"]
-        assert not history.work["other", "d"].told_to_stop.is_set()
+        assert not history.work["other", "d"].judging.cancelling()
 
-    async def test_more_than_one_call_may_carry(self, scheduler: FakeScheduler) -> None:
+    async def test_more_than_one_call_may_carry(self, scheduler: FakeFleet) -> None:
         submit(scheduler, "trainer", "last", "hang")
         async with AsyncClient(scheduler.address, client_id="trainer") as client:
             assert await client.cancel_many([*(f"r{i}" for i in range(20_000)), "last"]) == 1
         assert scheduler.cancelled == ["last"]
 
-    async def test_all_of_this_client_alone(self, history: FakeScheduler) -> None:
+    async def test_all_of_this_client_alone(self, history: FakeFleet) -> None:
         submit(history, "other", "f", "hang")
         async with AsyncClient(history.address, client_id="trainer") as client:
             assert await client.cancel_all() == 2
@@ -126,7 +124,7 @@ class TestCancel:
 
 
 class TestNodes:
-    async def test_drain_and_undrain(self, scheduler: FakeScheduler) -> None:
+    async def test_drain_and_undrain(self, scheduler: FakeFleet) -> None:
         async with AsyncClient(scheduler.address) as client:
             node = await client.drain("node-a")
             assert (node.drained, node.state) == (True, NODE_STATE_DRAINING)
@@ -134,13 +132,13 @@ class TestNodes:
             node = await client.undrain("node-a")
             assert (node.drained, node.state) == (False, NODE_STATE_SERVING)
 
-    async def test_an_unknown_node_is_an_error(self, scheduler: FakeScheduler) -> None:
+    async def test_an_unknown_node_is_an_error(self, scheduler: FakeFleet) -> None:
         async with AsyncClient(scheduler.address) as client:
             for call in (client.drain, client.undrain):
                 with pytest.raises(NodeNotFoundError, match="no node 'node-x' is registered"):
                     await call("node-x")
 
-    async def test_quarantines_and_their_release(self, scheduler: FakeScheduler) -> None:
+    async def test_quarantines_and_their_release(self, scheduler: FakeFleet) -> None:
         scheduler.quarantines = [Quarantine(node_id="node-a", reason="r"), Quarantine(digest="ab" * 32, reason="s")]
         async with AsyncClient(scheduler.address) as client:
             assert [one.reason for one in await client.quarantines()] == ["r", "s"]
@@ -156,7 +154,7 @@ class TestNodes:
 
 
 class TestWatch:
-    async def test_a_snapshot_at_once_and_after_each_change(self, scheduler: FakeScheduler) -> None:
+    async def test_a_snapshot_at_once_and_after_each_change(self, scheduler: FakeFleet) -> None:
         async with AsyncClient(scheduler.address) as client:
             snapshots = client.watch()
             first = await anext(snapshots)
@@ -167,7 +165,7 @@ class TestWatch:
             await snapshots.aclose()
             await eventually(lambda: scheduler.watching == 0)
 
-    async def test_broken_streams_and_restarts_are_mended(self, scheduler: FakeScheduler) -> None:
+    async def test_broken_streams_and_restarts_are_mended(self, scheduler: FakeFleet) -> None:
         async with AsyncClient(scheduler.address) as client:
             snapshots = client.watch()
             await anext(snapshots)
@@ -182,7 +180,7 @@ class TestWatch:
             assert (await following).nodes[0].running == 7
             await snapshots.aclose()
 
-    async def test_a_scheduler_that_stays_away_ends_it(self, scheduler: FakeScheduler) -> None:
+    async def test_a_scheduler_that_stays_away_ends_it(self, scheduler: FakeFleet) -> None:
         async with AsyncClient(scheduler.address, reconnect_timeout=0.5) as client:
             snapshots = client.watch()
             await anext(snapshots)
@@ -193,9 +191,7 @@ class TestWatch:
             with pytest.raises(UnavailableError, match=r"more than 0\.5 s"):
                 await anext(snapshots)
 
-    async def test_a_refusal_is_an_error_at_once_unless_it_says_when_to_come_back(
-        self, scheduler: FakeScheduler
-    ) -> None:
+    async def test_a_refusal_is_an_error_at_once_unless_it_says_when_to_come_back(self, scheduler: FakeFleet) -> None:
         scheduler.refusals.append(RateLimitedError("later", retry_seconds=0.6))
         async with AsyncClient(scheduler.address, reconnect_timeout=0.1) as client:
             snapshots = client.watch()
@@ -208,7 +204,7 @@ class TestWatch:
                 with pytest.raises(KernelDynoError, match="no watching here"):
                     await anext(client.watch())
 
-    async def test_closing_the_client_tells_whoever_watches(self, scheduler: FakeScheduler) -> None:
+    async def test_closing_the_client_tells_whoever_watches(self, scheduler: FakeFleet) -> None:
         async with AsyncClient(scheduler.address) as client:
             snapshots = client.watch()
             await anext(snapshots)
@@ -226,7 +222,7 @@ class TestWatch:
         with pytest.raises(ClientClosedError):
             await following
 
-    async def test_cancelling_the_callers_task_is_not_an_error_of_the_client(self, scheduler: FakeScheduler) -> None:
+    async def test_cancelling_the_callers_task_is_not_an_error_of_the_client(self, scheduler: FakeFleet) -> None:
         async with AsyncClient(scheduler.address) as client:
             snapshots = client.watch()
             await anext(snapshots)
@@ -238,7 +234,7 @@ class TestWatch:
             await eventually(lambda: scheduler.watching == 0)
 
 
-async def test_all_of_it_without_asyncio(history: FakeScheduler) -> None:
+async def test_all_of_it_without_asyncio(history: FakeFleet) -> None:
     def use() -> Iterator[object]:
         with Client(history.address, client_id="trainer") as client:
             yield [evaluation.id for evaluation in client.list(unfinished=True, page_size=1)]

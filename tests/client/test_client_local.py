@@ -16,23 +16,23 @@ from pathlib import Path
 
 import psutil
 import pytest
-from command import invoke
 
 from kerneldyno.client import LocalServiceError, LocalServices, local
+from tests import ROOT
+from tests.client.command import invoke
 
 Install = Callable[[str], None]
 
 SCHEDULER = """
 import asyncio, signal, sys
-sys.path.insert(0, {tests!r})
-from fake_scheduler import FakeScheduler
+from tests.client.fake_fleet import FakeFleet
 print("noise before the ready line")
 print("scheduler's log", file=sys.stderr, flush=True)
 async def main():
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    async with FakeScheduler() as scheduler:
-        print(f"kerneldyno-scheduler ready grpc={{scheduler.address}} metrics=off", flush=True)
+    async with FakeFleet() as scheduler:
+        print(f"kerneldyno-scheduler ready grpc={scheduler.address} metrics=off", flush=True)
         await stop.wait()
 asyncio.run(main())
 """
@@ -67,9 +67,9 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
         (package / "__main__.py").write_text(program)
 
     def install(evaluator: str) -> None:
-        put("scheduler", SCHEDULER.format(tests=str(Path(__file__).parent)))
+        put("scheduler", SCHEDULER)
         put("evaluator", evaluator)
-        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT), os.environ.get("PYTHONPATH", "")]))
 
     return install
 

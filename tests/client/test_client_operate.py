@@ -6,21 +6,21 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from command import NOBODY, finished, invoke, started
-from fake_scheduler import FakeScheduler
 from google.protobuf.timestamp_pb2 import Timestamp
-from waiting import eventually
 
 from kerneldyno.cli.evaluations import _time
 from kerneldyno.cli.nodes import _state
 from kerneldyno.v1 import fleet_service_pb2 as pb
 from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_END_TO_END, EvalRequest
+from tests.client.command import NOBODY, finished, invoke, started
+from tests.client.fake_fleet import FakeFleet
+from tests.waiting import eventually
 
 DIGESTS = ("abcdef01" * 8, "abcdef02" * 8)
 
 
 @pytest.fixture
-async def history(scheduler: FakeScheduler) -> FakeScheduler:
+async def history(scheduler: FakeFleet) -> FakeFleet:
     """Two of one client, one of which never ends, and one of another."""
     for client_id, id, code, step in (
         ("trainer", "a", "ok", "1"),
@@ -33,7 +33,7 @@ async def history(scheduler: FakeScheduler) -> FakeScheduler:
 
 
 class TestNodes:
-    async def test_for_a_person_and_for_a_program(self, scheduler: FakeScheduler) -> None:
+    async def test_for_a_person_and_for_a_program(self, scheduler: FakeFleet) -> None:
         ran = await invoke("nodes", "--address", scheduler.address, COLUMNS="160")
         assert ran.status == 0
         here, gone = (next(line for line in ran.out.splitlines() if node in line) for node in ("node-a", "node-b"))
@@ -65,7 +65,7 @@ class TestNodes:
 
 
 class TestDrain:
-    async def test_there_and_back(self, scheduler: FakeScheduler) -> None:
+    async def test_there_and_back(self, scheduler: FakeFleet) -> None:
         scheduler.nodes["node-a"].running = 2
         ran = await invoke("drain", "node-a", "--address", scheduler.address)
         assert (ran.status, ran.out) == (0, "node-a: draining, 2 running\n")
@@ -73,7 +73,7 @@ class TestDrain:
         ran = await invoke("undrain", "node-a", "--json", "--address", scheduler.address)
         assert (ran.status, ran.json["node"]["drained"]) == (0, False)
 
-    async def test_waiting_ends_when_nothing_runs_there(self, scheduler: FakeScheduler) -> None:
+    async def test_waiting_ends_when_nothing_runs_there(self, scheduler: FakeFleet) -> None:
         node = scheduler.nodes["node-a"]
         node.running = 2
         async with started("drain", "node-a", "--wait", "--address", scheduler.address) as process:
@@ -88,12 +88,12 @@ class TestDrain:
             ran = await finished(process)
         assert (ran.status, ran.out) == (0, "node-a: drained, 0 running\n")
 
-    async def test_waiting_for_an_idle_node_is_over_at_once(self, scheduler: FakeScheduler) -> None:
+    async def test_waiting_for_an_idle_node_is_over_at_once(self, scheduler: FakeFleet) -> None:
         ran = await invoke("drain", "node-a", "--wait", "--address", scheduler.address)
         assert (ran.status, ran.out) == (0, "node-a: drained, 0 running\n")
 
     @pytest.mark.parametrize("what", ["undrained", "forgotten"])
-    async def test_waiting_in_vain_is_said(self, scheduler: FakeScheduler, what: str) -> None:
+    async def test_waiting_in_vain_is_said(self, scheduler: FakeFleet, what: str) -> None:
         scheduler.nodes["node-a"].running = 2
         command = asyncio.create_task(invoke("drain", "node-a", "--wait", "--address", scheduler.address))
         await eventually(lambda: scheduler.watching == 1)
@@ -106,7 +106,7 @@ class TestDrain:
         assert ran.status == 1
         assert ("undrained" if what == "undrained" else "no longer knows node-a") in ran.err
 
-    async def test_a_node_that_nobody_knows(self, scheduler: FakeScheduler) -> None:
+    async def test_a_node_that_nobody_knows(self, scheduler: FakeFleet) -> None:
         for command in ("drain", "undrain"):
             ran = await invoke(command, "node-x", "--address", scheduler.address)
             assert (ran.status, ran.err.count("\n")) == (1, 1)
@@ -114,7 +114,7 @@ class TestDrain:
 
 
 class TestEvaluations:
-    async def test_for_a_person(self, history: FakeScheduler) -> None:
+    async def test_for_a_person(self, history: FakeFleet) -> None:
         ran = await invoke("evaluations", "--address", history.address, COLUMNS="160")
         assert ran.status == 0
         lines = [line for line in ran.out.splitlines() if "step=" in line]
@@ -127,7 +127,7 @@ class TestEvaluations:
         assert "Only the newest 2 are shown" in ran.out
         assert history.lists[-1].page_size == 3
 
-    async def test_the_speedup_is_the_one_that_counts(self, history: FakeScheduler) -> None:
+    async def test_the_speedup_is_the_one_that_counts(self, history: FakeFleet) -> None:
         history.submit("x", EvalRequest(id="ended", kernel_code="ok", speedup_kind=SPEEDUP_KIND_END_TO_END))
         await eventually(lambda: history.work["x", "ended"].task.done())
         ran = await invoke("evaluations", "--address", history.address, COLUMNS="160")
@@ -136,7 +136,7 @@ class TestEvaluations:
         assert "2.00x" in lines["c"]
         assert "end to end" not in lines["c"]
 
-    async def test_json_has_whole_results(self, history: FakeScheduler) -> None:
+    async def test_json_has_whole_results(self, history: FakeFleet) -> None:
         ran = await invoke("evaluations", "--json", "--limit", 3, "--address", history.address)
         assert [one["id"] for one in ran.json["evaluations"]] == ["c", "b", "a"]
         assert ran.json["more"] is False
@@ -144,7 +144,7 @@ class TestEvaluations:
         assert len(ran.json["evaluations"][2]["digest"]) == 64
         assert "result" not in ran.json["evaluations"][1]
 
-    async def test_options_become_filters(self, history: FakeScheduler) -> None:
+    async def test_options_become_filters(self, history: FakeFleet) -> None:
         options = ["--client", "trainer", "--outcome", "correct", "--outcome", "OUT_OF_MEMORY", "--unfinished"]
         options += [
             "--label",
@@ -190,17 +190,17 @@ class TestEvaluations:
 
 
 class TestCancel:
-    async def test_by_id(self, history: FakeScheduler) -> None:
+    async def test_by_id(self, history: FakeFleet) -> None:
         ran = await invoke("cancel", "a", "b", "b", "--client", "trainer", "--address", history.address)
         assert (ran.status, ran.out) == (0, "1 of 2 cancelled; the others are finished, or unknown\n")
         assert history.cancelled == ["b"]
 
-    async def test_everything_of_a_client(self, history: FakeScheduler) -> None:
+    async def test_everything_of_a_client(self, history: FakeFleet) -> None:
         ran = await invoke("cancel", "--all", "--client", "trainer", "--json", "--address", history.address)
         assert (ran.status, ran.json) == (0, {"cancelled": 1})
         assert history.cancelled == ["b"]
 
-    async def test_a_client_may_have_no_name(self, scheduler: FakeScheduler) -> None:
+    async def test_a_client_may_have_no_name(self, scheduler: FakeFleet) -> None:
         """As EvaluateOnce's has none when it was given none."""
         scheduler.submit("", EvalRequest(id="a", kernel_code="hang"))
         ran = await invoke("cancel", "a", "--client", "", "--address", scheduler.address)
@@ -222,14 +222,14 @@ class TestCancel:
 
 class TestQuarantines:
     @pytest.fixture(autouse=True)
-    def quarantined(self, scheduler: FakeScheduler) -> None:
+    def quarantined(self, scheduler: FakeFleet) -> None:
         since = Timestamp(seconds=1_800_000_000)
         scheduler.quarantines = [
             pb.Quarantine(node_id="node-a", reason="3 attempts in a row failed on it", start_time=since),
             *(pb.Quarantine(digest=digest, reason="killed \x1b[2J2 nodes", start_time=since) for digest in DIGESTS),
         ]
 
-    async def test_for_a_person_and_for_a_program(self, scheduler: FakeScheduler) -> None:
+    async def test_for_a_person_and_for_a_program(self, scheduler: FakeFleet) -> None:
         ran = await invoke("quarantines", "--address", scheduler.address, COLUMNS="160")
         assert ran.status == 0
         assert "node node-a" in ran.out
@@ -239,7 +239,7 @@ class TestQuarantines:
         ran = await invoke("quarantines", "--json", "--address", scheduler.address)
         assert [one["digest"] for one in ran.json["quarantines"]] == ["", *DIGESTS]
 
-    async def test_release(self, scheduler: FakeScheduler) -> None:
+    async def test_release(self, scheduler: FakeFleet) -> None:
         ran = await invoke("release", "node-a", "--address", scheduler.address)
         assert (ran.status, ran.out) == (0, "released node node-a\n")
         ran = await invoke("release", "ABCDEF01", "--address", scheduler.address)
@@ -258,7 +258,7 @@ class TestQuarantines:
         ],
     )
     async def test_what_names_nothing_or_too_much(
-        self, scheduler: FakeScheduler, target: str, status: int, says: str
+        self, scheduler: FakeFleet, target: str, status: int, says: str
     ) -> None:
         ran = await invoke("release", target, "--address", scheduler.address)
         assert (ran.status, ran.err.count("\n")) == (status, 1)

@@ -7,14 +7,14 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from command import Ran, invoke, run
-from fake_scheduler import FakeScheduler
-from waiting import eventually
 
 from kerneldyno.cli.cards import summary_table, verdict_card
 from kerneldyno.cli.piped import PipedConsole
 from kerneldyno.v1 import fleet_service_pb2 as fleet
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
+from tests.client.command import Ran, invoke, run
+from tests.client.fake_fleet import FakeFleet
+from tests.waiting import eventually
 
 LONG_ID = "level1/problem-with-a-long-name/" + "0123456789abcdef" * 8
 CLIENT = "trainer-" + "x" * 60
@@ -28,7 +28,7 @@ def no_width_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def history(scheduler: FakeScheduler) -> FakeScheduler:
+async def history(scheduler: FakeFleet) -> FakeFleet:
     """One finished evaluation with long names, on nodes with long names, and a quarantine with a long reason."""
     scheduler.submit(CLIENT, EvalRequest(id=LONG_ID, kernel_code="ok", labels=LABELS))
     scheduler.submit("twin", EvalRequest(id="twin-" + LONG_ID, kernel_code="ok", labels=LABELS))
@@ -48,13 +48,13 @@ def row(ran: Ran, *words: str) -> str:
     return line
 
 
-async def test_evaluations_can_be_searched_for_an_id(history: FakeScheduler) -> None:
+async def test_evaluations_can_be_searched_for_an_id(history: FakeFleet) -> None:
     ran = await run("evaluations", "--client", CLIENT, "--address", history.address)
     assert f"label3={LABELS['label3']}" in row(ran, LONG_ID, CLIENT, "CORRECT")
     assert len(ran.out.splitlines()) == 3  # heading, line, row
 
 
-async def test_every_other_table_has_one_line_a_row(history: FakeScheduler) -> None:
+async def test_every_other_table_has_one_line_a_row(history: FakeFleet) -> None:
     at = ("--address", history.address)
     row(await run("nodes", *at), "node-a", "serving", *LABELS.values())
     quarantined = row(await run("quarantines", *at), "work abcdef01abcdef01")
@@ -67,12 +67,12 @@ async def test_every_other_table_has_one_line_a_row(history: FakeScheduler) -> N
     row(await run("describe", *at), "sandbox", "pid_namespace", "others are out of sight")
 
 
-async def test_columns_still_decide_where_they_are_set(history: FakeScheduler) -> None:
+async def test_columns_still_decide_where_they_are_set(history: FakeFleet) -> None:
     ran = await run("evaluations", "--address", history.address, COLUMNS="60")
     assert max(map(len, ran.out.splitlines())) <= 60
 
 
-async def test_an_empty_list_says_so(scheduler: FakeScheduler) -> None:
+async def test_an_empty_list_says_so(scheduler: FakeFleet) -> None:
     at = ("--address", scheduler.address)
     assert (await invoke("evaluations", *at)).out == "The scheduler knows no evaluation yet.\n"
     assert (await invoke("evaluations", "--unfinished", *at)).out == "No evaluation matches these options.\n"
@@ -103,7 +103,7 @@ def test_a_title_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert printed(monkeypatch, summary_table(Counter({"CORRECT": 1}), title))[0] == title
 
 
-async def test_a_batch_into_a_file(scheduler: FakeScheduler, tmp_path: Path) -> None:
+async def test_a_batch_into_a_file(scheduler: FakeFleet, tmp_path: Path) -> None:
     tasks = tmp_path / "tasks.jsonl"
     tasks.write_text('{"id": "a", "reference_code": "r", "kernel_code": "ok"}\n')
     ran = await run("batch", tasks, "-o", tmp_path / "results.jsonl", "--address", scheduler.address)

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 
 import grpc
 import pytest
-from fake_scheduler import FakeScheduler
-from waiting import eventually
 
 from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, UnavailableError
 from kerneldyno.client.backoff import Backoff
 from kerneldyno.rpc.errors import KernelDynoError, QueueFullError, RateLimitedError, ShuttingDownError
+from tests.client.fake_fleet import FakeFleet
+from tests.waiting import eventually
 
 
 def request(id: str, code: str = "ok") -> EvalRequest:
@@ -23,7 +23,7 @@ async def collect(results: AsyncIterator[EvalResult]) -> list[EvalResult]:
     return [result async for result in results]
 
 
-async def test_a_scheduler_that_kept_its_work_across_a_crash_runs_nothing_twice(scheduler: FakeScheduler) -> None:
+async def test_a_scheduler_that_kept_its_work_across_a_crash_runs_nothing_twice(scheduler: FakeFleet) -> None:
     async with AsyncClient(scheduler.address) as client:
         results = asyncio.create_task(collect(client.evaluate([request(f"r{i}", "sleep 1") for i in range(10)])))
         await eventually(lambda: len(scheduler.runs) == 10)
@@ -36,7 +36,7 @@ async def test_a_scheduler_that_kept_its_work_across_a_crash_runs_nothing_twice(
     assert sorted(scheduler.attached) == sorted(f"r{i}" for i in range(10))
 
 
-async def test_what_ended_while_the_scheduler_was_away_is_delivered(scheduler: FakeScheduler) -> None:
+async def test_what_ended_while_the_scheduler_was_away_is_delivered(scheduler: FakeFleet) -> None:
     async with AsyncClient(scheduler.address) as client:
         results = asyncio.create_task(collect(client.evaluate([request("a", "sleep 0.2"), request("b", "sleep 1.5")])))
         await eventually(lambda: len(scheduler.runs) == 2)
@@ -47,7 +47,7 @@ async def test_what_ended_while_the_scheduler_was_away_is_delivered(scheduler: F
     assert len(scheduler.runs) == 2
 
 
-async def test_only_what_the_scheduler_does_not_know_is_submitted_again(scheduler: FakeScheduler) -> None:
+async def test_only_what_the_scheduler_does_not_know_is_submitted_again(scheduler: FakeFleet) -> None:
     """A crash between taking a request and writing it down loses that one: nothing else is run again."""
     async with AsyncClient(scheduler.address) as client:
         results = asyncio.create_task(collect(client.evaluate([request(f"r{i}", "sleep 1") for i in range(6)])))
@@ -60,7 +60,7 @@ async def test_only_what_the_scheduler_does_not_know_is_submitted_again(schedule
     assert sorted(scheduler.runs) == ["r0", "r1", "r2", "r2", "r3", "r4", "r4", "r5"]
 
 
-async def test_after_an_outage_the_client_is_back_within_three_seconds(scheduler: FakeScheduler) -> None:
+async def test_after_an_outage_the_client_is_back_within_three_seconds(scheduler: FakeFleet) -> None:
     """Long enough that every pause, of the channel too, has grown to its longest."""
     async with AsyncClient(scheduler.address) as client:
         results = asyncio.create_task(collect(client.evaluate([request("a", "sleep 0.5")])))
@@ -75,7 +75,7 @@ async def test_after_an_outage_the_client_is_back_within_three_seconds(scheduler
 
 @pytest.mark.parametrize("kind", [RateLimitedError, QueueFullError, ShuttingDownError])
 async def test_a_refusal_that_says_when_to_come_back_is_waited_out(
-    scheduler: FakeScheduler, kind: type[KernelDynoError]
+    scheduler: FakeFleet, kind: type[KernelDynoError]
 ) -> None:
     """Longer than the client would look for a scheduler that is away: this one is not."""
     scheduler.refusals.extend(kind("later", retry_seconds=0.8) for _ in range(2))
@@ -87,7 +87,7 @@ async def test_a_refusal_that_says_when_to_come_back_is_waited_out(
     assert third - second >= 0.8
 
 
-async def test_a_refusal_that_does_not_say_when_is_tried_until_patience_ends(scheduler: FakeScheduler) -> None:
+async def test_a_refusal_that_does_not_say_when_is_tried_until_patience_ends(scheduler: FakeFleet) -> None:
     scheduler.refuse = grpc.StatusCode.RESOURCE_EXHAUSTED
     async with AsyncClient(scheduler.address, reconnect_timeout=0.5) as client:
         with pytest.raises(UnavailableError, match="refused by the test") as caught:
@@ -96,7 +96,7 @@ async def test_a_refusal_that_does_not_say_when_is_tried_until_patience_ends(sch
     assert len(scheduler.opened) > 1
 
 
-async def test_a_deadline_is_kept_while_a_refusal_is_waited_out(scheduler: FakeScheduler) -> None:
+async def test_a_deadline_is_kept_while_a_refusal_is_waited_out(scheduler: FakeFleet) -> None:
     scheduler.refusals.append(RateLimitedError("later", retry_seconds=60))
     async with AsyncClient(scheduler.address) as client:
         async with asyncio.timeout(8):
@@ -105,7 +105,7 @@ async def test_a_deadline_is_kept_while_a_refusal_is_waited_out(scheduler: FakeS
     assert scheduler.runs == []
 
 
-async def test_a_stream_that_breaks_as_work_is_resubmitted_loses_nothing(scheduler: FakeScheduler) -> None:
+async def test_a_stream_that_breaks_as_work_is_resubmitted_loses_nothing(scheduler: FakeFleet) -> None:
     """Forgotten, asked for, unknown, sent again, and broken again before the scheduler has it."""
     async with AsyncClient(scheduler.address) as client:
         results = asyncio.create_task(collect(client.evaluate([request(f"r{i}", "sleep 0.6") for i in range(5)])))

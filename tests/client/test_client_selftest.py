@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_scheduler import FakeScheduler
 from hatchling.builders.wheel import WheelBuilder
-from test_client_cli import NOBODY, run
 
 from kerneldyno.cli import corpus
 from kerneldyno.cli.selftest import _plan
 from kerneldyno.v1.evaluation_pb2 import Environment, EvalResult, Finding, Interval, TimingStats
 from kerneldyno.v1.fleet_service_pb2 import Device
+from tests.client.fake_fleet import FakeFleet
+from tests.client.test_client_cli import NOBODY, run
 
 ROOT = Path(__file__).resolve().parents[2]
 BODY = "\nclass ModelNew: ...\n"
@@ -192,7 +192,7 @@ def test_a_wheel_has_the_corpus(tmp_path: Path) -> None:
     assert installed.stdout.split() == [str(tmp_path / "site/kerneldyno/cli/corpus_files"), str(len(files))]
 
 
-async def test_an_attack_that_gets_through_is_shown(scheduler: FakeScheduler) -> None:
+async def test_an_attack_that_gets_through_is_shown(scheduler: FakeFleet) -> None:
     ran = await run("selftest", "--only", f"{TRITON_ATTACK},E01", "--address", scheduler.address)
     assert ran.status == 1
     assert "E17" in ran.out
@@ -200,7 +200,7 @@ async def test_an_attack_that_gets_through_is_shown(scheduler: FakeScheduler) ->
     assert "0 of 1 attacks stopped on A processor; 1 GOT THROUGH; 4 not for this device or its backends: E01" in ran.out
 
 
-async def test_the_report_as_json(scheduler: FakeScheduler) -> None:
+async def test_the_report_as_json(scheduler: FakeFleet) -> None:
     ran = await run("selftest", "--only", TRITON_ATTACK, "--address", scheduler.address, "--json")
     assert ran.status == 1
     (told,) = ran.json.pop("attacks")
@@ -225,7 +225,7 @@ def test_attacks_that_a_device_cannot_run_are_left_out_by_name(folder: Path, kin
     assert list(plan.left_out) == [one for one in attacks if one not in plan.attacks]
 
 
-async def test_what_cannot_be_run_is_refused(scheduler: FakeScheduler) -> None:
+async def test_what_cannot_be_run_is_refused(scheduler: FakeFleet) -> None:
     unknown = await run("selftest", "--only", "E99", "--address", scheduler.address)
     assert (unknown.status, unknown.err) == (2, "kerneldyno: --only: no attack is called E99\n")
     no_gpu = await run("selftest", "--device", "cuda", "--address", scheduler.address)

@@ -7,9 +7,10 @@ import signal
 from pathlib import Path
 
 import pytest
-from command import finished, started
-from fake_scheduler import FakeScheduler
-from waiting import eventually
+
+from tests.client.command import finished, started
+from tests.client.fake_fleet import FakeFleet
+from tests.waiting import eventually
 
 PROBLEM = "import torch\nclass Model(torch.nn.Module): ...\ndef get_inputs(): ...\ndef get_init_inputs(): ...\n"
 
@@ -39,7 +40,7 @@ def arguments(command: str, folder: Path) -> list[object]:
 @pytest.mark.parametrize("command", ["evaluate", "batch", "suite"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_a_signal_cancels_what_is_under_way(
-    scheduler: FakeScheduler, tmp_path: Path, command: str, number: signal.Signals
+    scheduler: FakeFleet, tmp_path: Path, command: str, number: signal.Signals
 ) -> None:
     async with started(*arguments(command, tmp_path), "--address", scheduler.address) as process:
         await eventually(lambda: bool(scheduler.runs))
@@ -50,7 +51,7 @@ async def test_a_signal_cancels_what_is_under_way(
     assert scheduler.cancelled == scheduler.runs
 
 
-async def test_sigterm_cancels_also_where_a_shell_has_sigint_ignored(scheduler: FakeScheduler, tmp_path: Path) -> None:
+async def test_sigterm_cancels_also_where_a_shell_has_sigint_ignored(scheduler: FakeFleet, tmp_path: Path) -> None:
     command = arguments("evaluate", tmp_path)
     async with started(*command, "--address", scheduler.address, program=_IN_BACKGROUND) as process:
         await eventually(lambda: bool(scheduler.runs))
@@ -61,7 +62,7 @@ async def test_sigterm_cancels_also_where_a_shell_has_sigint_ignored(scheduler: 
     assert scheduler.cancelled == scheduler.runs
 
 
-async def test_a_command_under_nohup_goes_on(scheduler: FakeScheduler, tmp_path: Path) -> None:
+async def test_a_command_under_nohup_goes_on(scheduler: FakeFleet, tmp_path: Path) -> None:
     command = arguments("evaluate", tmp_path)
     (tmp_path / "candidate.py").write_text("sleep 3")
     async with started(*command, "--address", scheduler.address, program=_NO_HANGUP) as process:

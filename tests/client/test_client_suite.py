@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from command import NOBODY, invoke, run
-from fake_scheduler import FakeScheduler
+
+from tests.client.command import NOBODY, invoke, run
+from tests.client.fake_fleet import FakeFleet
 
 PROBLEM = "class Model: ...\n\n\ndef get_inputs():\n    return []\n"
 
@@ -31,7 +32,7 @@ def candidates(tmp_path: Path) -> Path:
 
 
 async def test_a_table_a_report_and_everything_in_one_folder(
-    scheduler: FakeScheduler, suite: Path, candidates: Path, tmp_path: Path
+    scheduler: FakeFleet, suite: Path, candidates: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
     ran = await run("suite", suite, "--candidates", candidates, "-o", out, "--address", scheduler.address)
@@ -49,7 +50,7 @@ async def test_a_table_a_report_and_everything_in_one_folder(
 
 
 async def test_running_it_again_judges_what_is_new_or_changed_alone(
-    scheduler: FakeScheduler, suite: Path, candidates: Path, tmp_path: Path
+    scheduler: FakeFleet, suite: Path, candidates: Path, tmp_path: Path
 ) -> None:
     command = ["suite", suite, "--candidates", candidates, "-o", tmp_path / "run", "--address", scheduler.address]
     assert (await invoke(*command)).status == 0
@@ -70,7 +71,7 @@ async def test_running_it_again_judges_what_is_new_or_changed_alone(
 
 
 async def test_a_candidate_that_is_gone_takes_its_verdict_along(
-    scheduler: FakeScheduler, suite: Path, candidates: Path, tmp_path: Path
+    scheduler: FakeFleet, suite: Path, candidates: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
     command = ["suite", suite, "--candidates", candidates, "-o", out, "--address", scheduler.address]
@@ -83,7 +84,7 @@ async def test_a_candidate_that_is_gone_takes_its_verdict_along(
 
 
 async def test_a_saved_run_is_shown_without_a_service(
-    scheduler: FakeScheduler, suite: Path, candidates: Path, tmp_path: Path
+    scheduler: FakeFleet, suite: Path, candidates: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
     command = ["suite", suite, "--candidates", candidates, "-o", out, "--address", scheduler.address]
@@ -95,7 +96,7 @@ async def test_a_saved_run_is_shown_without_a_service(
         assert ran.json["groups"][-1]["problems"] == (3 if saved is out else 2)
 
 
-async def test_each_problem_against_itself(scheduler: FakeScheduler, suite: Path, tmp_path: Path) -> None:
+async def test_each_problem_against_itself(scheduler: FakeFleet, suite: Path, tmp_path: Path) -> None:
     options = ["--perf-trials", 7, "--speedup-kind", "end-to-end", "--timeout", 9, "--address", scheduler.address]
     ran = await invoke("suite", suite, "--against-itself", "-o", tmp_path / "run", *options)
     assert ran.status == 0, ran.err
@@ -105,7 +106,7 @@ async def test_each_problem_against_itself(scheduler: FakeScheduler, suite: Path
 
 
 async def test_a_problem_that_is_too_large_is_named_and_not_won(
-    scheduler: FakeScheduler, suite: Path, tmp_path: Path
+    scheduler: FakeFleet, suite: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
     command = ["suite", suite, "--against-itself", "-o", out, "--address", scheduler.address]
@@ -122,7 +123,7 @@ async def test_a_problem_that_is_too_large_is_named_and_not_won(
     assert (row["problems"], row["unjudged"], row["right"]) == (3, 0, 2)
 
 
-async def test_what_infrastructure_lost_is_tried_again(scheduler: FakeScheduler, suite: Path, tmp_path: Path) -> None:
+async def test_what_infrastructure_lost_is_tried_again(scheduler: FakeFleet, suite: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     command = ["suite", suite, "--against-itself", "-o", out, "--address", scheduler.address]
     assert (await invoke(*command)).status == 0
@@ -139,7 +140,7 @@ async def test_what_infrastructure_lost_is_tried_again(scheduler: FakeScheduler,
 
 
 async def test_results_of_another_suite_are_neither_mixed_in_nor_lost(
-    scheduler: FakeScheduler, suite: Path, tmp_path: Path
+    scheduler: FakeFleet, suite: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
     command = ["--against-itself", "-o", out, "--address", scheduler.address]
@@ -190,9 +191,7 @@ async def test_a_problem_that_is_no_text_is_named(suite: Path, tmp_path: Path) -
     assert "1_A.py is not UTF-8 text" in ran.err
 
 
-async def test_a_file_with_several_candidates_of_a_problem_is_no_suite(
-    scheduler: FakeScheduler, tmp_path: Path
-) -> None:
+async def test_a_file_with_several_candidates_of_a_problem_is_no_suite(scheduler: FakeFleet, tmp_path: Path) -> None:
     tasks, output = tmp_path / "tasks.jsonl", tmp_path / "results.jsonl"
     for ids, said in ((("relu/a", "relu/b"), "1 problem (relu)"), (("a", "b"), "1 problem (no name)")):
         tasks.write_text("".join(json.dumps({"id": id, "kernel_code": "k"}) + "\n" for id in ids))

@@ -10,19 +10,19 @@ import sys
 from collections.abc import AsyncIterator
 
 import pytest
-from cluster import scheduler_process
-from command import NOBODY, finished, invoke, run, started
-from fake_scheduler import FakeScheduler
-from scheduler_harness import request, scheduler
-from scripted_node import node
-from terminal import COLOUR, ENTER, LEAVE, SHOW_CURSOR, terminal
-from waiting import free_port
 
 from kerneldyno.cli.top_meter import Meter
 from kerneldyno.client import AsyncClient
 from kerneldyno.client.errors import PermissionDeniedError
+from kerneldyno.testing.scripted_node import node
 from kerneldyno.v1 import fleet_service_pb2 as pb
 from kerneldyno.v1.evaluation_pb2 import EvalResult
+from tests.client.command import NOBODY, finished, invoke, run, started
+from tests.client.fake_fleet import FakeFleet
+from tests.client.scheduler_process import scheduler_process
+from tests.client.terminal import COLOUR, ENTER, LEAVE, SHOW_CURSOR, terminal
+from tests.scheduler.scheduler_harness import request, scheduler
+from tests.waiting import free_port
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ class TestUnhappy:
         assert (ran.status, ran.out, ran.err.count("\n")) == (3, "", 1)
         assert "kerneldyno up" in ran.err
 
-    async def test_a_scheduler_that_refuses_to_be_watched(self, scheduler: FakeScheduler) -> None:
+    async def test_a_scheduler_that_refuses_to_be_watched(self, scheduler: FakeFleet) -> None:
         scheduler.refusals.append(PermissionDeniedError("the role read is needed"))
         ran = await invoke("top", "--address", scheduler.address)
         assert (ran.status, ran.out) == (1, "")
@@ -152,7 +152,7 @@ class TestWithoutATerminal:
 
 
 class TestInATerminal:
-    async def test_eighty_by_twenty_four(self, scheduler: FakeScheduler) -> None:
+    async def test_eighty_by_twenty_four(self, scheduler: FakeFleet) -> None:
         """Everything fits, troubled nodes first, and the terminal is left as it was."""
         device = pb.Device(
             name="cuda:0", kind="cuda", model="NVIDIA H200 with a name that goes on", lanes=8, ready=True

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import cluster  # noqa: F401  (finds the scheduler's harness)
-from command import invoke
-from scheduler_harness import Client, request, scheduler
-from scripted_node import node
-from terminal import terminal
-from waiting import eventually
+from kerneldyno.testing.scripted_node import node
+from tests.client.command import invoke
+from tests.client.terminal import terminal
+from tests.scheduler.scheduler_harness import Client, request, scheduler
+from tests.waiting import eventually
 
 
 async def test_each_share_is_shown_with_its_quota() -> None:

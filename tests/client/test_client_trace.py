@@ -6,16 +6,12 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 
-import cluster  # noqa: F401 - the way to the harness of the scheduler
 import pytest
-from command import NOBODY, Ran, invoke
-from scheduler_harness import request, scheduler
-from scripted_node import node
-from waiting import eventually
 
 from kerneldyno.cli.common import lasting
 from kerneldyno.cli.trace import _steps
 from kerneldyno.client import AsyncClient, turn
+from kerneldyno.testing.scripted_node import node
 from kerneldyno.v1.evaluation_pb2 import (
     STAGE_CHECKING,
     STAGE_COMPILING,
@@ -25,6 +21,9 @@ from kerneldyno.v1.evaluation_pb2 import (
     EvalResult,
     Stage,
 )
+from tests.client.command import NOBODY, Ran, invoke
+from tests.scheduler.scheduler_harness import request, scheduler
+from tests.waiting import eventually
 
 
 @pytest.fixture

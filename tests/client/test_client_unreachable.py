@@ -11,8 +11,6 @@ from pathlib import Path
 
 import grpc
 import pytest
-from cluster import scheduler_process  # also puts tests/rpc on the path
-from command import NOBODY, run
 from prometheus_client import CollectorRegistry
 
 from kerneldyno.client import AddressError, AsyncClient, EvalRequest, UnavailableError, WrongServiceError
@@ -20,9 +18,11 @@ from kerneldyno.rpc import channel, serving
 from kerneldyno.rpc.interceptor import ServerInterceptor
 from kerneldyno.rpc.tls import ServerTls
 from kerneldyno.v1 import evaluator_service_pb2
+from tests.client.command import NOBODY, run
+from tests.client.scheduler_process import scheduler_process  # also puts tests/rpc on the path
 
-from certificates import Authority, Pair  # isort: skip
-from open_services import serve  # isort: skip
+from tests.rpc.certificates import Authority, Pair  # isort: skip
+from tests.rpc.open_services import serve  # isort: skip
 
 pytestmark = pytest.mark.slow
 

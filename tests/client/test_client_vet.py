@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from command import Ran, finished, run
 
 from kerneldyno.rpc import installing
+from tests.client.command import Ran, finished, run
 
 PROBLEMS = Path(__file__).parents[2] / "corpus" / "problems"
 PROBLEM = """

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from judge_corpus import JOBS, SECRETS, Judge, Run
+
+from tests.corpus.judge_corpus import JOBS, SECRETS, Judge, Run
 
 
 @pytest.fixture(scope="module")

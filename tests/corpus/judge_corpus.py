@@ -1,6 +1,6 @@
 """Runs corpus files (attacks, honest and wrong candidates) through one real judge; a script, and what the tests share.
 
-    python tests/corpus/judge_corpus.py [--jobs N] [--json FILE] [FILE or FOLDER ...]     (without arguments: all folders)
+    python -m tests.corpus.judge_corpus [--jobs N] [--json FILE] [FILE or FOLDER ...]     (without arguments: all folders)
 
 The device is the first GPU when KERNELDYNO_REQUIRE_GPU is set, else the CPU. Exit status 1 if anything is not as it
 should be. How files are read and judged is in kerneldyno.cli.corpus, which `kerneldyno selftest` uses as well.
@@ -16,16 +16,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from kerneldyno.cli import corpus
+from kerneldyno.cli.corpus import CorpusError, Entry
+from kerneldyno.rpc import validation
+from kerneldyno.rpc.jsonio import request_to_json, result_from_json
+from tests.evaluator.judge_harness import DEVICE, Judge
+
 CORPUS = Path(__file__).resolve().parents[2] / "corpus"
-sys.path.append(str(Path(__file__).resolve().parents[1] / "evaluator"))
-
-from judge_harness import DEVICE, Judge  # noqa: E402
-
-from kerneldyno.cli import corpus  # noqa: E402
-from kerneldyno.cli.corpus import CorpusError, Entry  # noqa: E402
-from kerneldyno.rpc import validation  # noqa: E402
-from kerneldyno.rpc.jsonio import request_to_json, result_from_json  # noqa: E402
-
 KIND = DEVICE.partition(":")[0]
 FOLDERS = ("attacks", "honest", "wrong", "field/attacks", "field/honest")
 #: Candidates under way at once: while one is timed the others stand still.

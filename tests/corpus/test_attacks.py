@@ -12,14 +12,14 @@ from pathlib import Path
 
 import psutil
 import pytest
-from judge_corpus import JOBS, Entry, Run, select
-from judge_harness import candidate, request
-from waiting import wait_until
 
 from kerneldyno.evaluator import toolkits
 from kerneldyno.evaluator.devices import timed_loops
 from kerneldyno.evaluator.judge.comparison import compare
 from kerneldyno.evaluator.judge.runners import handle
+from tests.corpus.judge_corpus import JOBS, Entry, Run, select
+from tests.evaluator.judge_harness import candidate, request
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.alone, pytest.mark.corpus]
 

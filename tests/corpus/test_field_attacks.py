@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from judge_corpus import Entry, Run, select
+
+from tests.corpus.judge_corpus import Entry, Run, select
 
 pytestmark = [pytest.mark.alone, pytest.mark.corpus]
 

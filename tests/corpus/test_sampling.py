@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
-import sampling
-from judge_corpus import CORPUS, FOLDERS
 
 from kerneldyno.cli import corpus
+from tests import sampling
+from tests.corpus.judge_corpus import CORPUS, FOLDERS
 
 pytestmark = pytest.mark.pure
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from waiting import wait_until
-
 from kerneldyno.deploy.supervisor import Supervisor
+from tests.waiting import wait_until
 
 
 def ready(service: Supervisor) -> Mapping[str, str]:

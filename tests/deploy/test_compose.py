@@ -7,7 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from deploy_files import DEPLOY, accepted, load, value
+
+from tests.deploy.deploy_files import DEPLOY, accepted, load, value
 
 COMPOSE = DEPLOY / "compose"
 FILES = ("compose.yaml", "namespaces.yaml")

@@ -14,8 +14,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from deploy_files import DEPLOY, ROOT, accepted, modules
-from needed import needs
+
+from tests.deploy.deploy_files import DEPLOY, ROOT, accepted, modules
+from tests.needed import needs
 
 FILES = sorted((DEPLOY / "docker").glob("*.Dockerfile"))
 #: What each image starts.

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from certificates import Authority
-from supervised import ready
 
 from kerneldyno.deploy.health import main
 from kerneldyno.deploy.supervisor import Supervisor
+from tests.deploy.supervised import ready
+from tests.rpc.certificates import Authority
 
 OPTIONS = ("--listen", "127.0.0.1:0", "--metrics", "off", "--store", "memory")
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
-from deploy_files import DEPLOY, accepted, load, modules, value
 
 from kerneldyno.deploy import health
+from tests.deploy.deploy_files import DEPLOY, accepted, load, modules, value
 
 KUBERNETES = DEPLOY / "kubernetes"
 #: hostUsers and an unmasked /proc are of 1.33.

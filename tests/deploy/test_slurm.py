@@ -12,11 +12,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from deploy_files import DEPLOY
-from waiting import wait_until
 
 from kerneldyno.client import Client
 from kerneldyno.client.errors import KernelDynoError
+from tests.deploy.deploy_files import DEPLOY
+from tests.waiting import wait_until
 
 SCRIPT = DEPLOY / "slurm/kerneldyno.sbatch"
 _SCONTROL = """#!/bin/sh

@@ -10,10 +10,10 @@ import sys
 
 import psutil
 import pytest
-from supervised import ready
-from waiting import wait_until
 
 from kerneldyno.deploy.supervisor import Supervisor
+from tests.deploy.supervised import ready
+from tests.waiting import wait_until
 
 OPTIONS = ("--metrics", "off", "--store", "memory")
 

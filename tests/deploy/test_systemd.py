@@ -9,8 +9,9 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from deploy_files import DEPLOY, accepted, modules, value
-from needed import needs
+
+from tests.deploy.deploy_files import DEPLOY, accepted, modules, value
+from tests.needed import needs
 
 UNITS = DEPLOY / "systemd"
 each = pytest.mark.parametrize("service", ["scheduler", "evaluator"])

@@ -17,11 +17,10 @@ import time
 from pathlib import Path
 from typing import Self
 
-import docs_transcript
-from docs_pages import ROOT, Block, Command, commands
-
 from kerneldyno.client import Client
 from kerneldyno.evaluator.shared.linux import die_with_parent
+from tests.docs import docs_transcript
+from tests.docs.docs_pages import ROOT, Block, Command, commands
 
 GIVEN = Path(__file__).with_name("given")
 #: No command of a page takes longer, in seconds.

@@ -11,9 +11,9 @@ import sys
 import tomllib
 
 import typer
-from docs_pages import ROOT, Block, commands
 
 from kerneldyno.cli import app
+from tests.docs.docs_pages import ROOT, Block, commands
 
 _BETWEEN = {"|", ";", "&&", "||", "&", "(", ")", "|&"}
 _MODULE = re.compile(r"kerneldyno\.[\w.]+")

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 
-from docs_pages import ROOT
 from google.protobuf.descriptor import Descriptor, EnumDescriptor
 
 from kerneldyno.v1 import (
@@ -16,6 +15,7 @@ from kerneldyno.v1 import (
     reward_service_pb2,
     scheduler_service_pb2,
 )
+from tests.docs.docs_pages import ROOT
 
 PAGE = (ROOT / "docs/api.md").read_text()
 FILES = (evaluation_pb2, evaluator_service_pb2, fleet_service_pb2, reward_service_pb2, scheduler_service_pb2)

@@ -10,15 +10,14 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import docs_syntax
-import docs_transcript
 import pytest
 import typer
-from docs_desk import Desk, Page
-from docs_pages import PAGES, ROOT, RUN, Block, blocks, commands, name
-from needed import needs
 
 from kerneldyno.cli import app
+from tests.docs import docs_syntax, docs_transcript
+from tests.docs.docs_desk import Desk, Page
+from tests.docs.docs_pages import PAGES, ROOT, RUN, Block, blocks, commands, name
+from tests.needed import needs
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from docs_pages import ROOT
+from tests.docs.docs_pages import ROOT
 
 PAGE = ROOT / "docs" / "errors.md"
 #: Base class of each package's exceptions.

@@ -16,11 +16,14 @@ ALLOWED: Mapping[str, set[str]] = {
     "client": {"common"},
     "scheduler": {"common"},
     "evaluator_server": {"common"},
+    "testing": {"client", "common"},
     "training": {"client", "common"},
     "deploy": {"client", "common"},
     "gateway": {"client", "common", "training"},
     "cli": {"client", "common", "gateway", "training"},
 }
+#: Packages of the checkout that are not installed; pyproject.toml has their place in `pythonpath`.
+SHARING = ("tests", "benchmarks")
 MODULES = layout.modules(ROOT)
 IMPORTS = layout.imports(MODULES)
 
@@ -76,6 +79,16 @@ def test_the_page_has_the_packages_in_order(rows: list[list[str]]) -> None:
         for position, lower in enumerate(packages):
             above = {f"kerneldyno.{name}" for name in packages[position + 1 :]}
             assert not above & {target for source, target in arrows if source == f"kerneldyno.{lower}"}
+
+
+def test_tests_and_benchmarks_share_modules_by_their_full_names_alone() -> None:
+    """`tests.waiting`, not `waiting`, which would need a way to it in sys.path; under two names a module exists twice."""
+    files = [path for folder in SHARING for path in (ROOT / folder).rglob("*.py") if "given" not in path.parts]
+    shared = {path.stem for path in files if not path.stem.startswith("test_")} - {"conftest", "__init__"}
+    for path in files:
+        imported = layout.imported(layout.Module(path.stem, path, folder=""), known={})
+        assert not {name.partition(".")[0] for name in imported} & shared, path
+        assert path.stem.startswith("test_") or "sys.path" not in path.read_text(), path
 
 
 def test_circles_and_floors_are_found() -> None:

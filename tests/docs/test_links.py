@@ -12,8 +12,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from docs_pages import PAGES, ROOT, name
 from markdown_it import MarkdownIt
+
+from tests.docs.docs_pages import PAGES, ROOT, name
 
 pytestmark = pytest.mark.pure
 

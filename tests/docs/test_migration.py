@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-from docs_pages import ROOT
 
 from kerneldyno.gateway import kernelgym
 from kerneldyno.rewards.presets import PRESETS
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
+from tests.docs.docs_pages import ROOT
 
 pytestmark = pytest.mark.pure
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from docs_pages import PAGES, ROOT, name
+from tests.docs.docs_pages import PAGES, ROOT, name
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import re
 from pathlib import Path
 
 import layout
-from docs_pages import ROOT
+
+from tests.docs.docs_pages import ROOT
 
 PAGE = ROOT / "docs/architecture.md"
 MODULES = layout.modules(ROOT)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from e2e_harness import DEVICES
 
 from kerneldyno.client import LocalServices
+from tests.e2e.e2e_harness import DEVICES
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,6 @@ from typing import Any
 
 import grpc
 import pytest
-from e2e_harness import REFERENCE, metric, outcome, page, request
 from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
@@ -20,6 +19,7 @@ from kerneldyno.rpc.channel import client_options
 from kerneldyno.v1.evaluation_pb2 import Case, DeviceSelector, Tolerance
 from kerneldyno.v1.scheduler_service_pb2 import EvaluateOnceRequest, EvaluateRequest
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
+from tests.e2e.e2e_harness import REFERENCE, metric, outcome, page, request
 
 #: No answer to bad input takes longer, in seconds, unless a reference has to run first.
 PROMPT = 10.0

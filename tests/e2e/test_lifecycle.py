@@ -13,7 +13,10 @@ from contextlib import closing
 
 import psutil
 import pytest
-from e2e_harness import (
+
+from kerneldyno.client import AsyncClient, DeadlineExceededError, EvalRequest, EvalResult
+from kerneldyno.rpc.jsonio import request_to_json
+from tests.e2e.e2e_harness import (
     Service,
     descendants,
     evaluator,
@@ -27,10 +30,7 @@ from e2e_harness import (
     request,
     scheduler,
 )
-from waiting import eventually
-
-from kerneldyno.client import AsyncClient, DeadlineExceededError, EvalRequest, EvalResult
-from kerneldyno.rpc.jsonio import request_to_json
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.alone
 

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from e2e_harness import main_processes, metric, outcome, page, request
-from waiting import eventually
 
 from kerneldyno.client import AsyncClient, LocalServices
+from tests.e2e.e2e_harness import main_processes, metric, outcome, page, request
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 

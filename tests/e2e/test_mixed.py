@@ -14,7 +14,11 @@ from typing import Any
 
 import grpc
 import pytest
-from e2e_harness import (
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from kerneldyno.client import AsyncClient, EvalRequest, LocalServices
+from kerneldyno.rpc.jsonio import request_from_json
+from tests.e2e.e2e_harness import (
     ON_GPU,
     PROBLEMS,
     descendants,
@@ -24,11 +28,7 @@ from e2e_harness import (
     outcome,
     page,
 )
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from waiting import eventually
-
-from kerneldyno.client import AsyncClient, EvalRequest, LocalServices
-from kerneldyno.rpc.jsonio import request_from_json
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.alone
 

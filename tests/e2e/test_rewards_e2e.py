@@ -9,10 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from e2e_harness import ON_GPU, PROBLEMS, REFERENCE, candidate, evaluator, kill, outcome, scheduler
-
 from kerneldyno.client import AsyncClient, Client, LocalServices, RewardSpec, StreamRewardsResponse, Turn, turn
 from kerneldyno.v1.reward_service_pb2 import Extraction
+from tests.e2e.e2e_harness import ON_GPU, PROBLEMS, REFERENCE, candidate, evaluator, kill, outcome, scheduler
 
 BUF = str(Path(sys.executable).with_name("buf"))
 #: Milliseconds each: nothing is timed that need not be.

@@ -6,7 +6,6 @@ from typing import Any
 
 import grpc
 import pytest
-from e2e_harness import REFERENCE, candidate, outcome, request
 
 from kerneldyno.client import Client, LocalServices, RewardSpec, turn
 from kerneldyno.rpc import channel, errors
@@ -19,6 +18,7 @@ from kerneldyno.v1.evaluation_pb2 import (
     EvalResult,
     TimingStats,
 )
+from tests.e2e.e2e_harness import REFERENCE, candidate, outcome, request
 
 pytestmark = pytest.mark.alone
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_harness import ON_GPU, PROBLEMS, REFERENCE, candidate
 from google.rpc import error_details_pb2
 
 from kerneldyno.client import LocalServices
+from tests.e2e.e2e_harness import ON_GPU, PROBLEMS, REFERENCE, candidate
 
 pytestmark = pytest.mark.slow
 

@@ -1,6 +1,6 @@
 """A fuzzer of the channel between judge and runner: a real judge, real sockets, the real harness, and mutated answers.
 
-`python tests/evaluator/channel_fuzzer.py --frames 600 [--seed 0]` exits with 1 if the judge died, hung, blamed itself
+`python -m tests.evaluator.channel_fuzzer --frames 600 [--seed 0]` exits with 1 if the judge died, hung, blamed itself
 or accepted a wrong candidate. The zygote is a stand-in that forks nothing. It makes each runner of two threads: one
 serves the control socket as a warden does. The other forwards the judge's orders to the harness (which uses the memory
 files and computes as usual) and returns its answers, until an evaluation's plan says that an answer is mutated. Answers
@@ -31,13 +31,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import psutil
-from frame_mutations import After, mutate
 from google.protobuf import json_format
-from judge_harness import limits, request
 
 from kerneldyno.evaluator.runner import harness, profiler
 from kerneldyno.evaluator.shared import wire
 from kerneldyno.v1.evaluation_pb2 import EvalResult
+from tests.evaluator.frame_mutations import After, mutate
+from tests.evaluator.judge_harness import limits, request
 
 #: Outcomes that blame the candidate or nobody.
 _ALLOWED = {"CORRECT", "INCORRECT", "REJECTED", "RUNTIME_ERROR", "TIMEOUT", "OUT_OF_MEMORY", "COMPILE_ERROR", "INVALID"}

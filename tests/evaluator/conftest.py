@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from judge_harness import Judge
+
+from tests.evaluator.judge_harness import Judge
 
 
 @pytest.fixture(scope="module")

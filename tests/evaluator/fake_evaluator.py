@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Sequence
-
-from node_harness import FAKE
+from pathlib import Path
 
 from kerneldyno.evaluator.server import main as program
 from kerneldyno.evaluator.server import settings
 from kerneldyno.evaluator.server.cell import CellSettings
 from kerneldyno.evaluator.server.settings import Settings
 
+FAKE = (sys.executable, str(Path(__file__).with_name("fake_judge.py")))
 JUDGE = [flag.removeprefix("--judge=") for flag in sys.argv[1:] if flag.startswith("--judge=")]
 FLAGS = [flag for flag in sys.argv[1:] if not flag.startswith("--judge=")]
 

@@ -11,13 +11,13 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import grpc
-from accepting import stop_accepting
-from node_harness import request
 
 from kerneldyno.rpc import channel
 from kerneldyno.v1 import evaluation_pb2 as eval_pb
 from kerneldyno.v1 import fleet_service_pb2 as pb
 from kerneldyno.v1 import fleet_service_pb2_grpc as pb_grpc
+from tests.accepting import stop_accepting
+from tests.evaluator.node_harness import request
 
 
 class Stream:

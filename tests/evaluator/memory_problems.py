@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from judge_harness import request
+from tests.evaluator.judge_harness import request
 
 REFERENCE = """
 import torch

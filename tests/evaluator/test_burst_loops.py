@@ -10,7 +10,6 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import judge_harness
 import pytest
 import torch
 
@@ -21,6 +20,7 @@ from kerneldyno.evaluator.devices.timed_loops import Plan, Station, capture, lea
 from kerneldyno.evaluator.judge.problems.trial import Inputs, draw
 from kerneldyno.evaluator.shared import tree
 from kerneldyno.evaluator.toolkits import toolkits
+from tests.evaluator import judge_harness
 
 pytestmark = pytest.mark.pure
 

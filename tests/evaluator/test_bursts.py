@@ -7,7 +7,6 @@ import random
 from types import SimpleNamespace
 from typing import Any, cast
 
-import judge_harness
 import pytest
 import torch
 
@@ -29,6 +28,7 @@ from kerneldyno.evaluator.judge.timing.supply import Batch
 from kerneldyno.evaluator.shared import tree
 from kerneldyno.evaluator.toolkits import ReferenceFailure, toolkits
 from kerneldyno.v1 import evaluation_pb2 as pb
+from tests.evaluator import judge_harness
 
 pytestmark = pytest.mark.pure
 

@@ -14,14 +14,13 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.alone
+from tests import ROOT
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+pytestmark = pytest.mark.alone
 
 CONTAIN = """
 import json, os, sys
-sys.path.insert(0, sys.argv[1])
-from contained import Contained
+from benchmarks.contained import Contained
 
 def function():
     {body}
@@ -34,8 +33,8 @@ print(json.dumps([ended.answer, ended.how, ended.log]))
 
 
 def fresh(source: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", source, str(BENCHMARKS)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    command = [sys.executable, "-c", source]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
 
 
 def run(body: str, seconds: float = 60) -> tuple[Any, str, str]:
@@ -68,12 +67,12 @@ def test_what_hangs_is_killed() -> None:
 
 
 def test_a_process_with_grpc_does_not_fork() -> None:
-    done = fresh("import sys, grpc; sys.path.insert(0, sys.argv[1]); import contained; contained.Contained(int, 1)")
+    done = fresh("import grpc; from benchmarks.contained import Contained; Contained(int, 1)")
     assert done.returncode == 1
     assert "this process has imported gRPC" in done.stderr
 
 
 @pytest.mark.parametrize("module", ["contained", "inprocess", "attacks"])
 def test_benchmarks_that_fork_are_imported_without_grpc(module: str) -> None:
-    done = fresh(f"import sys; sys.path.insert(0, sys.argv[1]); import {module}; print('grpc' in sys.modules)")
+    done = fresh(f"import sys; import benchmarks.{module}; print('grpc' in sys.modules)")
     assert (done.stdout.strip(), done.stderr) == ("False", "")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from judge_harness import Judge, request
+
+from tests.evaluator.judge_harness import Judge, request
 
 EIGHT_BITS = ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"]
 #: What a candidate returns in place of the right answer y: wrong ones, and the same in other memory.

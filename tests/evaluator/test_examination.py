@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import judge_harness
 import pytest
 import torch
 
@@ -15,6 +14,7 @@ from kerneldyno.evaluator.shared import tree
 from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import Problem, ReferenceFailure, toolkits
 from kerneldyno.v1 import evaluation_pb2 as pb
+from tests.evaluator import judge_harness
 
 pytestmark = pytest.mark.pure
 

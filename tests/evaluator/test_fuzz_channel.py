@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,14 +14,13 @@ import pytest
 from kerneldyno.evaluator.judge.runners.answers import read_burst, read_call
 from kerneldyno.evaluator.judge.runners.handle import RunnerGarbled
 from kerneldyno.evaluator.shared import wire
-
-HERE = Path(__file__).parent
+from tests import ROOT
 
 
 @pytest.mark.parametrize("seed", [0])
 def test_no_forged_answer_breaks_the_judge_or_its_verdict(seed: int) -> None:
-    command = [sys.executable, str(HERE / "channel_fuzzer.py"), "--frames", "150", "--seed", str(seed)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
+    command = [sys.executable, "-m", "tests.evaluator.channel_fuzzer", "--frames", "150", "--seed", str(seed)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=170, check=False)
     assert done.returncode == 0, done.stdout + done.stderr[-8000:]
     seen = dict(line.strip("| ").split(" | ", 1) for line in done.stdout.splitlines())
     assert int(seen["mutated frames"].split(",")[0]) >= 150

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from judge_harness import Judge, candidate, limits, request
 
 from kerneldyno.evaluator.devices.base import AFRESH
 from kerneldyno.evaluator.devices.cuda import CudaDevice
 from kerneldyno.evaluator.judge.comparison import compare
+from tests.evaluator.judge_harness import Judge, candidate, limits, request
 
 pytestmark = pytest.mark.gpu
 

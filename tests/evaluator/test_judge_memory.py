@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from judge_harness import Judge, candidate, request
-from memory_problems import GREEDY, problem
+
+from tests.evaluator.judge_harness import Judge, candidate, request
+from tests.evaluator.memory_problems import GREEDY, problem
 
 pytestmark = pytest.mark.alone
 

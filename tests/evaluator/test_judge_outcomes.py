@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from google.protobuf import json_format
-from judge_harness import DEVICE, REFERENCE, Judge, candidate, limits, request
 
 from kerneldyno.evaluator.walls.limits import MAX_TASKS
 from kerneldyno.v1 import evaluation_pb2
+from tests.evaluator.judge_harness import DEVICE, REFERENCE, Judge, candidate, limits, request
 
 pytestmark = pytest.mark.alone
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from judge_harness import Judge, request
+
+from tests.evaluator.judge_harness import Judge, request
 
 
 def findings(result: dict[str, Any]) -> dict[str, str]:

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any, cast
 
-import judge_harness
 import pytest
 import torch
 
@@ -21,6 +20,7 @@ from kerneldyno.evaluator.shared.out_of_memory import asked_bytes, free_bytes, h
 from kerneldyno.evaluator.shared.tracebacks import ErrorDescription
 from kerneldyno.evaluator.toolkits import ReferenceFailure
 from kerneldyno.v1 import evaluation_pb2 as pb
+from tests.evaluator import judge_harness
 
 GIB = 1 << 30
 LACKED = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of ...")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-import judge_harness
 import pytest
 import torch
 
 from kerneldyno.evaluator.judge.lane import JudgeContext, Lane
 from kerneldyno.evaluator.judge.problems.counting import Counted
+from tests.evaluator import judge_harness
 
 pytestmark = pytest.mark.pure
 

@@ -9,7 +9,6 @@ import gc
 import sys
 from typing import Any
 
-import judge_harness
 import pytest
 import torch
 
@@ -24,6 +23,7 @@ from kerneldyno.evaluator.judge.problems.trial import Trial
 from kerneldyno.evaluator.judge.runners.lease import Lease
 from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import toolkits
+from tests.evaluator import judge_harness
 
 pytestmark = pytest.mark.alone
 

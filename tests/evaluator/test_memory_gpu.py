@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from judge_harness import Judge, candidate, request
-from memory_problems import GREEDY, problem
 
 from kerneldyno.evaluator.devices import filling
 from kerneldyno.evaluator.judge.comparison import compare, fused
@@ -17,6 +15,8 @@ from kerneldyno.evaluator.judge.comparison.evidence import Comparison
 from kerneldyno.evaluator.judge.comparison.fingerprint import Fingerprint
 from kerneldyno.evaluator.shared.spec import ToleranceRule
 from kerneldyno.v1 import evaluation_pb2 as pb
+from tests.evaluator.judge_harness import Judge, candidate, request
+from tests.evaluator.memory_problems import GREEDY, problem
 
 pytestmark = pytest.mark.gpu
 

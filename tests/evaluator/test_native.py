@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from judge_harness import Judge, candidate, request
 
 from kerneldyno.evaluator.runner import native
+from tests.evaluator.judge_harness import Judge, candidate, request
 
 SOURCE = """
 extern "C" int cublasSgemm_v2(void*);

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from node_harness import PASS, Clock, cell_settings, processes, result_of, running_node
-from waiting import eventually
 
 from kerneldyno.evaluator.server.cell import CellFailedError
 from kerneldyno.rpc import errors
 from kerneldyno.v1 import evaluation_pb2 as pb
+from tests.evaluator.node_harness import PASS, Clock, cell_settings, processes, result_of, running_node
+from tests.waiting import eventually
 
 CORRECT = pb.EvalResult.CORRECT
 INFRASTRUCTURE_ERROR = pb.EvalResult.INFRASTRUCTURE_ERROR

@@ -9,14 +9,22 @@ from pathlib import Path
 
 import grpc
 import pytest
-from fleet_harness import Fleet, proxy_to, serving
-from node_harness import PASS, Clock, RunningNode, cell_settings, processes, request, running_node
-from waiting import eventually
 
 from kerneldyno.evaluator.server.fleet import FleetLink
 from kerneldyno.rpc import errors
 from kerneldyno.v1 import evaluation_pb2 as eval_pb
 from kerneldyno.v1 import fleet_service_pb2 as pb
+from tests.evaluator.fleet_harness import Fleet, proxy_to, serving
+from tests.evaluator.node_harness import (
+    PASS,
+    Clock,
+    RunningNode,
+    cell_settings,
+    processes,
+    request,
+    running_node,
+)
+from tests.waiting import eventually
 
 CORRECT = eval_pb.EvalResult.CORRECT
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import judge_harness
 import pytest
 import torch
-from judge_harness import Judge, request
 from torch import nn
 
 from kerneldyno.evaluator.judge.checks.candidate import match
 from kerneldyno.evaluator.runner.parameters import Construction
 from kerneldyno.evaluator.shared import tree
 from kerneldyno.evaluator.toolkits import toolkits
+from tests.evaluator import judge_harness
+from tests.evaluator.judge_harness import Judge, request
 
 CPU = torch.device("cpu")
 

@@ -10,15 +10,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import judge_harness
 import pytest
-from judge_harness import Judge, request
 
 from kerneldyno.client import Client, EvalRequest, EvalResult, LocalServices
 from kerneldyno.evaluator import precision, spec, toolkits
 from kerneldyno.evaluator.backends import Backend
 from kerneldyno.evaluator.server import registry
 from kerneldyno.evaluator.toolkits import Toolkit
+from tests.evaluator import judge_harness
+from tests.evaluator.judge_harness import Judge, request
 
 PLUGIN = Path(__file__).parents[2] / "examples/plugin"
 REFERENCE = (PLUGIN / "reference.py").read_text()

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
-import judge_harness
 import pytest
 
 from kerneldyno.evaluator.judge.checks import provenance
@@ -18,6 +17,7 @@ from kerneldyno.evaluator.judge.results.record import Finished, Record
 from kerneldyno.evaluator.judge.runners.answers import RunnerGarbled
 from kerneldyno.evaluator.judge.runners.handle import RunnerGone
 from kerneldyno.v1 import evaluation_pb2 as pb
+from tests.evaluator import judge_harness
 
 pytestmark = pytest.mark.pure
 

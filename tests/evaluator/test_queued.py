@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-import judge_harness
 import pytest
 
 from kerneldyno.evaluator.devices import open_device
@@ -14,6 +13,7 @@ from kerneldyno.evaluator.judge.results import verdict
 from kerneldyno.evaluator.judge.results.record import Finished, Record
 from kerneldyno.evaluator.judge.runners.handle import Runner, RunnerGarbled, RunnerLate
 from kerneldyno.evaluator.judge.runners.lease import Lease
+from tests.evaluator import judge_harness
 
 pytestmark = pytest.mark.pure
 

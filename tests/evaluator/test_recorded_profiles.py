@@ -13,7 +13,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import judge_harness
 import pytest
 
 from kerneldyno.evaluator.judge.checks import provenance
@@ -21,6 +20,7 @@ from kerneldyno.evaluator.judge.checks.candidate import Candidate
 from kerneldyno.evaluator.judge.problems.trial import Trial
 from kerneldyno.evaluator.judge.results.record import Record
 from kerneldyno.v1 import evaluation_pb2 as pb
+from tests.evaluator import judge_harness
 
 pytestmark = pytest.mark.pure
 

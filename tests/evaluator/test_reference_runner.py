@@ -9,7 +9,8 @@ from typing import Any
 
 import psutil
 import pytest
-from judge_harness import DEVICE, REFERENCE, Judge, limits, request
+
+from tests.evaluator.judge_harness import DEVICE, REFERENCE, Judge, limits, request
 
 pytestmark = pytest.mark.alone
 

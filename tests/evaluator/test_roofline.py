@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import judge_harness
 import pytest
 import torch
 
@@ -26,6 +25,7 @@ from kerneldyno.evaluator.judge.timing.roofline import Roof, Work, implausible, 
 from kerneldyno.evaluator.judge.timing.rounds import Quiet
 from kerneldyno.evaluator.toolkits import Problem, toolkits
 from kerneldyno.v1 import evaluation_pb2 as pb
+from tests.evaluator import judge_harness
 
 CPU = open_device("cpu:0")
 MATMUL = torch.backends.cuda.matmul

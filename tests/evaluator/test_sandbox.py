@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
-from judge_harness import Judge, candidate, limits, printed, request
+
+from tests.evaluator.judge_harness import Judge, candidate, limits, printed, request
 
 pytestmark = pytest.mark.alone
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from judge_harness import Judge, candidate, limits, printed, request
+
+from tests.evaluator.judge_harness import Judge, candidate, limits, printed, request
 
 pytestmark = [
     pytest.mark.gpu,

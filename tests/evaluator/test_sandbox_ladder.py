@@ -8,11 +8,11 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from judge_harness import DEVICE, Judge, candidate, limits, printed, request
 
 from kerneldyno.evaluator.judge.runners.ladder import shortfall
 from kerneldyno.evaluator.walls import Layer, Unavailable, landlock
 from kerneldyno.evaluator.walls.limits import MAX_TASKS
+from tests.evaluator.judge_harness import DEVICE, Judge, candidate, limits, printed, request
 
 pytestmark = pytest.mark.alone
 

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from judge_harness import DEVICE
+
+from tests.evaluator.judge_harness import DEVICE
 
 pytestmark = pytest.mark.alone
 

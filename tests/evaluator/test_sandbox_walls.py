@@ -12,11 +12,11 @@ import time
 from pathlib import Path
 
 import pytest
-from judge_harness import Judge, printed
 
 from kerneldyno.evaluator.walls import Unavailable, cgroup, gpu, seccomp
 from kerneldyno.evaluator.walls.limits import scratch_is_full
 from kerneldyno.evaluator.walls.root import SCRATCH_FILES
+from tests.evaluator.judge_harness import Judge, printed
 
 pytestmark = pytest.mark.alone
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import grpc
 import pytest
-from node_harness import PASS, RunningNode, cell_settings, remaining, request, running_node
-from waiting import eventually
 
 from kerneldyno.evaluator.server.cell import CellSettings
 from kerneldyno.evaluator.server.evaluator_service import EvaluatorService
@@ -20,6 +18,15 @@ from kerneldyno.rpc.interceptor import ServerInterceptor
 from kerneldyno.v1 import evaluation_pb2 as eval_pb
 from kerneldyno.v1 import evaluator_service_pb2 as pb
 from kerneldyno.v1 import evaluator_service_pb2_grpc as pb_grpc
+from tests.evaluator.node_harness import (
+    PASS,
+    RunningNode,
+    cell_settings,
+    remaining,
+    request,
+    running_node,
+)
+from tests.waiting import eventually
 
 
 @asynccontextmanager

@@ -14,11 +14,7 @@ from typing import TYPE_CHECKING
 import grpc
 import psutil
 import pytest
-from fleet_harness import Fleet
-from fleet_harness import serving as serving_fleet
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from node_harness import PASS, remaining, request
-from waiting import eventually
 
 from kerneldyno.evaluator.server import registry
 from kerneldyno.evaluator.server.settings import SettingsError, find_devices, load
@@ -27,6 +23,10 @@ from kerneldyno.v1 import evaluation_pb2 as eval_pb
 from kerneldyno.v1 import evaluator_service_pb2 as pb
 from kerneldyno.v1 import evaluator_service_pb2_grpc as pb_grpc
 from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
+from tests.evaluator.fleet_harness import Fleet
+from tests.evaluator.fleet_harness import serving as serving_fleet
+from tests.evaluator.node_harness import PASS, remaining, request
+from tests.waiting import eventually
 
 if TYPE_CHECKING:  # this type is generic only in the stubs
     Call = grpc.aio.UnaryStreamCall[pb.EvaluatorServiceEvaluateRequest, pb.EvaluatorServiceEvaluateResponse]

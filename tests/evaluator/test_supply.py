@@ -6,7 +6,6 @@ import contextlib
 import random
 from collections.abc import AsyncIterator
 
-import judge_harness
 import pytest
 import torch
 
@@ -19,6 +18,7 @@ from kerneldyno.evaluator.judge.timing import supply as supply_module
 from kerneldyno.evaluator.judge.timing.supply import Batch, Supply
 from kerneldyno.evaluator.shared import tree
 from kerneldyno.evaluator.toolkits import ReferenceFailure, toolkits
+from tests.evaluator import judge_harness
 
 pytestmark = pytest.mark.pure
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import judge_harness
 import pytest
 import torch
-from judge_harness import Judge, candidate, request
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kerneldyno.evaluator.toolkits import toolkits
 from kerneldyno.evaluator.toolkits.torch_settings import _SETTINGS, TorchSettings, build_with_own_settings
+from tests.evaluator import judge_harness
+from tests.evaluator.judge_harness import Judge, candidate, request
 
 CPU = torch.device("cpu")
 

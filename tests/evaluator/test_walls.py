@@ -135,6 +135,6 @@ def test_no_cancellation_is_lost() -> None:
 
 
 def test_no_two_files_of_tests_have_one_name() -> None:
-    """`make test-gpu` collects all folders at once, and pytest imports their files by the last part of their names."""
+    """A test file is found by its name, in reports and by people."""
     names = [path.name for path in ROOT.glob("tests/**/test_*.py")]
     assert len(names) == len(set(names)), sorted(name for name in set(names) if names.count(name) > 1)

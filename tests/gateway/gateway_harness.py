@@ -11,14 +11,14 @@ from typing import Any
 
 import httpx
 import uvicorn
-from accepting import stop_accepting
-from scheduler_harness import scheduler
-from scripted_node import ScriptedNode
-from scripted_node import node as scripted_node
 
 from kerneldyno.gateway.app import Gateway, Settings
 from kerneldyno.rollout.problems import Problem
 from kerneldyno.scheduler.app import RunningScheduler
+from kerneldyno.testing.scripted_node import ScriptedNode
+from kerneldyno.testing.scripted_node import node as scripted_node
+from tests.accepting import stop_accepting
+from tests.scheduler.scheduler_harness import scheduler
 
 REFERENCE = """
 import torch

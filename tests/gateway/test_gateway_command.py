@@ -14,7 +14,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from gateway_harness import REFERENCE, gateway, response
+
+from tests.gateway.gateway_harness import REFERENCE, gateway, response
 
 
 @asynccontextmanager

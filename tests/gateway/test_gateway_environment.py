@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from gateway_harness import PROBLEMS, REFERENCE, Served, gateway, response
 from websockets.asyncio.client import ClientConnection, connect
 
 from kerneldyno.client import AsyncClient
+from tests.gateway.gateway_harness import PROBLEMS, REFERENCE, Served, gateway, response
 
 
 class Session:

@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
-from gateway_harness import gateway, response
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from kerneldyno.gateway.guard import Limits
 from kerneldyno.gateway.server import check_address
 from kerneldyno.rpc.errors import CredentialsError
+from tests.gateway.gateway_harness import gateway, response
 
 BODY = {"prompt": "p", "response": response(), "label": "first"}
 

@@ -7,11 +7,11 @@ import json
 
 import httpx
 import pytest
-from gateway_harness import REFERENCE, Served, gateway
-from scripted_verdict import REFERENCE_SECONDS
 
 from kerneldyno.gateway import kernelgym
+from kerneldyno.testing.results import REFERENCE_SECONDS
 from kerneldyno.v1.evaluation_pb2 import PROVENANCE_POLICY_LABEL, EvalResult
+from tests.gateway.gateway_harness import REFERENCE, Served, gateway
 
 #: What its training client sends with each task, beside the sources.
 DEFAULTS = {

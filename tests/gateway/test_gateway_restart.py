@@ -9,16 +9,16 @@ from pathlib import Path
 
 import httpx
 import pytest
-from fake_model import FakeModel, block
-from gateway_harness import PROBLEMS, PROMPT, REFERENCE, listening, response
-from rollout_harness import config
-from scheduler_harness import scheduler
-from scripted_node import ScriptedNode
-from scripted_node import node as scripted_node
 
 from kerneldyno.gateway.app import Settings
 from kerneldyno.rollout.endpoint import Endpoint
 from kerneldyno.rollout.runner import Runner
+from kerneldyno.testing.scripted_node import ScriptedNode
+from kerneldyno.testing.scripted_node import node as scripted_node
+from tests.gateway.gateway_harness import PROBLEMS, PROMPT, REFERENCE, listening, response
+from tests.rollout.fake_model import FakeModel, block
+from tests.rollout.rollout_harness import config
+from tests.scheduler.scheduler_harness import scheduler
 
 
 class Restartable:

@@ -7,11 +7,11 @@ import json
 import math
 
 import pytest
-from gateway_harness import PROBLEMS, PROMPT, REFERENCE, gateway, response
 
 from kerneldyno.rewards import presets
 from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_END_TO_END
 from kerneldyno.v1.reward_service_pb2 import RewardSpec
+from tests.gateway.gateway_harness import PROBLEMS, PROMPT, REFERENCE, gateway, response
 
 #: The kevin preset: 0.3 for being right, and the speedup as it is.
 RIGHT = 0.3

@@ -7,11 +7,11 @@ import subprocess
 from typing import Any
 
 import pytest
-from e2e_harness import PROBLEMS, outcome
 
 from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, LocalServices
 from kerneldyno.rpc.jsonio import request_from_json
 from kerneldyno.v1.evaluation_pb2 import TimingStats
+from tests.e2e.e2e_harness import PROBLEMS, outcome
 
 pytestmark = [
     pytest.mark.gpu,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from watched_load import Watched, watching
+from tests.metrics.watched_load import Watched, watching
 
 
 @pytest.fixture(scope="session")

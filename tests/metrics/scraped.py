@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 import urllib.request
 from dataclasses import dataclass
-from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-sys.path.insert(0, str(Path(__file__).parents[2]))  # of which tests/monitoring imports deploy.dashboards
-sys.path.insert(0, str(Path(__file__).parents[1] / "monitoring"))
-
-from documented import PAGE
-from prometheus_server import tool
+from tests.monitoring.documented import PAGE
+from tests.monitoring.prometheus_server import tool
 
 #: Name, type, labels.
 Row = tuple[str, str, frozenset[str]]

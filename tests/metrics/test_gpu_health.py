@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from kerneldyno.evaluator.server.gpu_metrics import XIDS, GpuHealth
 from kerneldyno.evaluator.shared.nvml import THROTTLE_REASONS, Driver, GpuState
 from kerneldyno.v1 import evaluation_pb2 as pb
-from nvml_library import Gpu, Library, h200, workstation
-from scraped import Scrape, complaints, documented, documented_values
+from tests.metrics.nvml_library import Gpu, Library, h200, workstation
+from tests.metrics.scraped import Scrape, complaints, documented, documented_values
 
 UUID, OTHER = "GPU-3e0b7c52-a1c1-9d0f-8d3c-55a1f0c9e3aa", "GPU-99999999-0000-0000-0000-000000000000"
 

@@ -6,10 +6,9 @@ import re
 import subprocess
 from pathlib import Path
 
-from documented import mistakes
-from prometheus_server import tool
-
-from scraped import PAGE
+from tests.metrics.scraped import PAGE
+from tests.monitoring.documented import mistakes
+from tests.monitoring.prometheus_server import tool
 
 
 def expressions() -> list[str]:

@@ -7,11 +7,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from e2e_harness import REFERENCE, Service, candidate, kill, request, scheduler
-from waiting import eventually
-
 from kerneldyno.client import AsyncClient, turn
-from scraped import Scrape
+from tests.e2e.e2e_harness import REFERENCE, Service, candidate, kill, request, scheduler
+from tests.metrics.scraped import Scrape
+from tests.waiting import eventually
 
 DEPTH, OLDEST = "kerneldyno_queue_depth", "kerneldyno_queue_oldest_seconds"
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from e2e_harness import DEVICES, ON_GPU
 
 from kerneldyno.v1.evaluation_pb2 import EvalResult
-from scraped import Scrape, complaints, documented, documented_values
-from watched_load import HOSTILE, LANES, MAX_QUEUED, Watched
+from tests.e2e.e2e_harness import DEVICES, ON_GPU
+from tests.metrics.scraped import Scrape, complaints, documented, documented_values
+from tests.metrics.watched_load import HOSTILE, LANES, MAX_QUEUED, Watched
 
 DEVICE = DEVICES if ON_GPU else "cpu:0"
 

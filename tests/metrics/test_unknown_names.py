@@ -14,7 +14,7 @@ from kerneldyno.gateway.metrics import Metrics as GatewayMetrics
 from kerneldyno.scheduler.core.model import Evaluation, Job, Key, Priority, Requirement, Spec, Verdict
 from kerneldyno.scheduler.telemetry.metrics import Metrics as SchedulerMetrics
 from kerneldyno.v1 import evaluation_pb2 as pb
-from scraped import Scrape
+from tests.metrics.scraped import Scrape
 
 pytestmark = pytest.mark.pure
 

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "monitoring"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
-
 import grpc
-from e2e_harness import (
+
+from kerneldyno.client import AsyncClient, EvalRequest, EvalResult
+from kerneldyno.client.errors import InvalidRequestError
+from tests.e2e.e2e_harness import (
     DEVICES,
     ON_GPU,
     REFERENCE,
@@ -31,11 +31,8 @@ from e2e_harness import (
     request,
     scheduler,
 )
-from live import candidates, turns
-
-from kerneldyno.client import AsyncClient, EvalRequest, EvalResult
-from kerneldyno.client.errors import InvalidRequestError
-from scraped import Scrape
+from tests.metrics.scraped import Scrape
+from tests.monitoring.live import candidates, turns
 
 #: Names and labels that would break a page, or fill it, if they ever got there.
 HOSTILE = ['x"} 1e99\n# TYPE evil counter\nevil_total 7\n', "\\\\\\n{job='a'}", "ünï💥", "a" * 100]

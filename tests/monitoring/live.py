@@ -16,12 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
-
-from e2e_harness import PROBLEMS, REFERENCE, Service, candidate, evaluator, judge_of, request, scheduler
-
 from kerneldyno.client import EvalRequest, Turn, turn
 from kerneldyno.rpc.jsonio import request_from_json
+from tests.e2e.e2e_harness import PROBLEMS, REFERENCE, Service, candidate, evaluator, judge_of, request, scheduler
 
 #: So small that a test can fill it.
 MAX_QUEUED = 20

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from needed import needs
-from waiting import free_port
 
 from deploy.dashboards.reading import Prometheus, PrometheusError
+from tests.needed import needs
+from tests.waiting import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy" / "prometheus"

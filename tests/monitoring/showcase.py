@@ -1,6 +1,6 @@
 """The pictures of docs/monitoring.md: real services under a load like a training's, watched by a real Prometheus.
 
-    python tests/monitoring/showcase.py --minutes 4 --out docs/images
+    python -m tests.monitoring.showcase --minutes 4 --out docs/images
 
 Beside a file of candidates (`examples/problems`) it plays a policy that learns: fewer answers without code and fewer wrong
 ones from step to step, and, for a while in the middle, a decoy that is caught. With KERNELDYNO_REQUIRE_GPU=1 this machine's
@@ -21,15 +21,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from live import FAST, PROBLEMS, Cluster, cluster
-from prometheus_server import impatient, serving
-
 from deploy.dashboards import pictures
 from kerneldyno.client import Client, EvalRequest, RewardSpec, Turn, turn
 from kerneldyno.rpc.jsonio import request_from_json
+from tests.monitoring.live import FAST, PROBLEMS, Cluster, cluster
+from tests.monitoring.prometheus_server import impatient, serving
 
 #: Turns of a step.
 TURNS = 24

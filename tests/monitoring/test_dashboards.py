@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import documented
 import pytest
 import yaml
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
@@ -19,6 +18,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from deploy.dashboards import __main__ as command
 from deploy.dashboards import pictures
 from deploy.dashboards.reading import FOLDER, Panel, dashboards, filled, panels
+from tests.monitoring import documented
 
 ALL = dashboards()
 each = pytest.mark.parametrize("name", ALL)

@@ -21,19 +21,28 @@ from typing import Any
 
 import psutil
 import pytest
-from live import MAX_QUEUED, Cluster, candidate, candidates, cheating_turns, cluster, hopeless_turns, request, turns
 from PIL import Image
-from prometheus_server import impatient, serving, tool
 
 from deploy.dashboards import pictures
 from deploy.dashboards.reading import Panel, Prometheus, dashboards, filled, panels
 from kerneldyno.client import Client
 from kerneldyno.client.errors import KernelDynoError
 from kerneldyno.v1.evaluation_pb2 import DeviceSelector
+from tests.monitoring.live import (
+    MAX_QUEUED,
+    Cluster,
+    candidate,
+    candidates,
+    cheating_turns,
+    cluster,
+    hopeless_turns,
+    request,
+    turns,
+)
+from tests.monitoring.prometheus_server import impatient, serving, tool
 
 pytestmark = pytest.mark.slow
 
-SCRIPTED_NODE = Path(__file__).parents[1] / "scheduler" / "scripted_node.py"
 #: What Grafana would put in: everything that can be chosen, and a window of several scrapes.
 VARIABLES = {"instance": ".+", "device": ".+", "__rate_interval": "15s", "__range": "60s"}
 PANELS = [
@@ -245,8 +254,8 @@ def test_nodes_that_lose_their_attempts(watched: Watched) -> None:
     dying = [request(f"dies-{i}") for i in range(2)]
     for one in dying:
         one.kernel_code = f"outcome=INFRASTRUCTURE_ERROR cause=JUDGE_DIED id={one.id}"
-    command = [sys.executable, str(SCRIPTED_NODE), "--scheduler", watched.cluster.address, "--node-id", "x"]
-    with subprocess.Popen([*command, "--nodes", "2"], stdout=subprocess.PIPE, text=True) as nodes:
+    command = [sys.executable, "-m", "kerneldyno.testing", "--scheduler", watched.cluster.address]
+    with subprocess.Popen([*command, "--node-id", "x", "--nodes", "2"], stdout=subprocess.PIPE, text=True) as nodes:
         try:
             assert nodes.stdout is not None
             assert "ready" in nodes.stdout.readline()

@@ -9,10 +9,11 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import documented
 import pytest
 import yaml
-from prometheus_server import FOLDER, ROOT, RULES, alerts, tool
+
+from tests.monitoring import documented
+from tests.monitoring.prometheus_server import FOLDER, ROOT, RULES, alerts, tool
 
 UNIT_TESTS = sorted(Path(__file__).parent.glob("rules/*.test.yml"))
 RUNBOOKS = ROOT / "docs" / "monitoring.md"

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
-
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools" / "release"))
 
 import artifacts
 import environments
+import pytest
 from extras import ROOT
-from release_harness import Release
+
+from tests.release.release_harness import Release
 
 
 @pytest.fixture(scope="session")

@@ -10,9 +10,9 @@ from pathlib import Path
 import artifacts
 import pytest
 from extras import ROOT, extra_of
-from release_harness import Release
 
 from kerneldyno.rpc.version import VERSION
+from tests.release.release_harness import Release
 
 METADATA = b"Metadata-Version: 2.4\nName: kerneldyno\nVersion: 1\n"
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import artifacts
 import environments
 from extras import WITH_TORCH, declared, included, promised
-from release_harness import Release
 
 from kerneldyno.rpc.version import VERSION
+from tests.release.release_harness import Release
 
 CONSUMER = Path(__file__).parent / "consumer.py"
 

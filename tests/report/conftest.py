@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from needed import needs
 from playwright.sync_api import Browser, sync_playwright
-from report_candidates import BATCH, EPISODES, Recorded, reference
 from typer.testing import CliRunner
 
 from kerneldyno.cli import app
@@ -17,6 +15,8 @@ from kerneldyno.cli.results_file import ResultsFile
 from kerneldyno.client import Client, EvalRequest, LocalServices, turn
 from kerneldyno.rewards.trajectories import TrajectoryWriter, TurnRecord
 from kerneldyno.rpc.jsonio import request_from_json, request_to_json
+from tests.needed import needs
+from tests.report.report_candidates import BATCH, EPISODES, Recorded, reference
 
 #: Interpreted kernels take their time, and their times mean nothing.
 QUICK = {"num_perf_trials": 3, "num_warmup": 0, "num_correct_trials": 1, "stress_inputs": False}

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page
-from report_candidates import BATCH, EPISODES, HOSTILE, OUTCOMES, Recorded
 from typer.testing import CliRunner
 
 from kerneldyno.cli import app
 from kerneldyno.report import wording
+from tests.report.report_candidates import BATCH, EPISODES, HOSTILE, OUTCOMES, Recorded
 
 pytestmark = pytest.mark.slow
 

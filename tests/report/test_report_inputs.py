@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from report_candidates import HOSTILE, ODD
 from typer.testing import CliRunner, Result
 
 from kerneldyno.cli import app
@@ -30,6 +29,7 @@ from kerneldyno.report.shelf import MAX_TEXT_BYTES, Shelf
 from kerneldyno.rewards.trajectories import TrajectoryWriter, TurnRecord
 from kerneldyno.rpc.jsonio import result_to_json
 from kerneldyno.v1.evaluation_pb2 import EvalResult, Interval, Stage
+from tests.report.report_candidates import HOSTILE, ODD
 
 
 def result(id: str = "p/a", outcome: str = "CORRECT", speedup: float = 0.0, **changes: Any) -> dict[str, Any]:

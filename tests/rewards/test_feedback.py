@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reward_results import RESULTS, ROOFLINE, TRACEBACK, both_times, result
 
 from kerneldyno.rewards.extraction import extract
 from kerneldyno.rewards.feedback import feedback
 from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_DEVICE, SPEEDUP_KIND_END_TO_END, EvalRequest, EvalResult
 from kerneldyno.v1.reward_service_pb2 import Extraction, Turn
+from tests.rewards.reward_results import RESULTS, ROOFLINE, TRACEBACK, both_times, result
 
 pytestmark = pytest.mark.pure
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from judge_harness import REFERENCE, Judge, candidate, limits, request
 
 from kerneldyno.rewards.extraction import extract
 from kerneldyno.rewards.feedback import feedback
@@ -14,6 +13,7 @@ from kerneldyno.rewards.presets import PRESETS
 from kerneldyno.rewards.scoring import anomalous, score
 from kerneldyno.rpc.jsonio import result_from_json
 from kerneldyno.v1.evaluation_pb2 import EvalResult
+from tests.evaluator.judge_harness import REFERENCE, Judge, candidate, limits, request
 
 
 @pytest.fixture(scope="module")

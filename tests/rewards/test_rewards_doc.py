@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reward_results import ROOFLINE, both_times, result
 
 from kerneldyno.rewards.feedback import feedback
 from kerneldyno.rewards.presets import MAX_FEEDBACK_CHARS, MAX_TIERS, PRESETS
 from kerneldyno.rewards.trajectories import TurnRecord
 from kerneldyno.v1.reward_service_pb2 import RewardSpec
+from tests.rewards.reward_results import ROOFLINE, both_times, result
 
 pytestmark = pytest.mark.pure
 

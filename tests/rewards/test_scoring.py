@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reward_results import RESULTS, both_times, result
 
 from kerneldyno.rewards.presets import PRESETS, effective
 from kerneldyno.rewards.scoring import anomalous, score
 from kerneldyno.rpc.errors import InvalidRequestError
 from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_DEVICE, SPEEDUP_KIND_END_TO_END, EvalResult
 from kerneldyno.v1.reward_service_pb2 import RewardParts, RewardSpec, SpeedupTier
+from tests.rewards.reward_results import RESULTS, both_times, result
 
 pytestmark = pytest.mark.pure
 

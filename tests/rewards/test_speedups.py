@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import pytest
-from reward_results import both_times, result
 
 from kerneldyno.rewards.speedups import (
     as_called,
@@ -24,6 +23,7 @@ from kerneldyno.v1.evaluation_pb2 import (
     EvalResult,
     TimingStats,
 )
+from tests.rewards.reward_results import both_times, result
 
 pytestmark = pytest.mark.pure
 

@@ -16,7 +16,6 @@ import pyarrow.parquet
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from reward_results import RESULTS, both_times, result
 
 from kerneldyno.rewards.presets import PRESETS
 from kerneldyno.rewards.scoring import score
@@ -32,6 +31,7 @@ from kerneldyno.rewards.trajectories import (
 )
 from kerneldyno.rpc.jsonio import result_from_json
 from kerneldyno.v1.reward_service_pb2 import Extraction, StreamRewardsResponse
+from tests.rewards.reward_results import RESULTS, both_times, result
 
 
 def answer(outcome: str = "CORRECT", group: str = "p7", sample: int = 0, turn: int = 0, **changes: Any) -> Any:

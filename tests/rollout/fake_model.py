@@ -16,11 +16,12 @@ from types import TracebackType
 from typing import Any, Self
 
 import uvicorn
-from accepting import stop_accepting
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+
+from tests.accepting import stop_accepting
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fake_model import FakeModel, Prompt
-from scheduler_harness import scheduler
-from scripted_node import ScriptedNode
-from scripted_node import node as scripted_node
-
 from kerneldyno.rewards import presets
 from kerneldyno.rewards.trajectories import Trajectory, TurnRecord, read
 from kerneldyno.rollout.config import RolloutConfig
 from kerneldyno.rollout.endpoint import Endpoint
 from kerneldyno.rollout.problems import Problem
 from kerneldyno.rollout.runner import Runner
+from kerneldyno.testing.scripted_node import ScriptedNode
+from kerneldyno.testing.scripted_node import node as scripted_node
+from tests.rollout.fake_model import FakeModel, Prompt
+from tests.scheduler.scheduler_harness import scheduler
 
 REFERENCE = """
 import torch

@@ -13,11 +13,11 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from fake_model import FakeModel, Prompt, Reply, block
-from rollout_harness import World, command, ended, start, world, write_problems
 
 from kerneldyno.rewards.trajectories import TurnRecord, read
 from kerneldyno.rpc import installing
+from tests.rollout.fake_model import FakeModel, Prompt, Reply, block
+from tests.rollout.rollout_harness import World, command, ended, start, world, write_problems
 
 pytestmark = pytest.mark.slow
 

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from fake_model import FakeModel, Prompt
-from rollout_harness import command
 
 from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, LocalServices
 from kerneldyno.rewards.trajectories import read
 from kerneldyno.rollout import prompts
+from tests.rollout.fake_model import FakeModel, Prompt
+from tests.rollout.rollout_harness import command
 
 PROBLEMS = Path(__file__).parents[2] / "examples" / "problems"
 #: What the model writes, turn by turn.

@@ -10,7 +10,6 @@ from email.utils import format_datetime
 from typing import Any
 
 import pytest
-from fake_model import FakeModel, Prompt, Reply, completion
 
 from kerneldyno.rollout import endpoint as module
 from kerneldyno.rollout.endpoint import (
@@ -21,6 +20,7 @@ from kerneldyno.rollout.endpoint import (
     Sampling,
     SamplingError,
 )
+from tests.rollout.fake_model import FakeModel, Prompt, Reply, completion
 
 ASK = [{"role": "user", "content": "Write a kernel."}]
 SECRET = "sk-very-secret-0123456789"

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_model import FakeModel, Prompt, Reply, block
-from rollout_harness import config, problem_of, world
 
 from kerneldyno.client import RewardSpec, UnavailableError
 from kerneldyno.rewards import presets
@@ -19,6 +17,8 @@ from kerneldyno.rollout.endpoint import EndpointRefusedError, Sampling
 from kerneldyno.rollout.report import report
 from kerneldyno.rollout.runner import EndpointAwayError
 from kerneldyno.training.errors import TrainingError
+from tests.rollout.fake_model import FakeModel, Prompt, Reply, block
+from tests.rollout.rollout_harness import config, problem_of, world
 
 
 @pytest.fixture(autouse=True)

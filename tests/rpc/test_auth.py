@@ -11,8 +11,6 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
-from open_services import METHODS, Served, call, serve
-from waiting import eventually
 
 from kerneldyno.rpc import audit, auth, channel, errors, reflection, roles, tokens
 from kerneldyno.rpc.auth import Gate
@@ -24,6 +22,8 @@ from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
 from kerneldyno.v1 import scheduler_service_pb2 as scheduler_pb
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
+from tests.rpc.open_services import METHODS, Served, call, serve
+from tests.waiting import eventually
 
 OK, DENIED, UNKNOWN = grpc.StatusCode.OK, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED
 

@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from certificates import Authority, Pair
 
 from kerneldyno.client.aio import AsyncClient
 from kerneldyno.client.errors import PermissionDeniedError, UnauthenticatedError, UnavailableError
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
+from tests.rpc.certificates import Authority, Pair
 
 EVALUATOR = str(Path(__file__).parent.parent / "evaluator" / "fake_evaluator.py")
 TOKENS = {name: f"the-token-of-{name}-0123456789" for name in ("submit", "operate", "node", "read")}

@@ -9,10 +9,10 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.rpc import status_pb2
 from grpc_reflection.v1alpha import reflection_pb2
-from open_services import SERVICES, serve
 
 from kerneldyno.rpc import errors, reflection
 from kerneldyno.rpc.validation import Violation
+from tests.rpc.open_services import SERVICES, serve
 
 Answer: Any = reflection_pb2.ServerReflectionResponse
 

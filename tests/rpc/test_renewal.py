@@ -11,13 +11,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from certificates import Authority, Pair
-from waiting import eventually
 
 from kerneldyno.client.aio import AsyncClient
 from kerneldyno.client.errors import PermissionDeniedError, UnauthenticatedError
 from kerneldyno.rpc import channel
 from kerneldyno.rpc.credentials import Credentials
+from tests.rpc.certificates import Authority, Pair
+from tests.waiting import eventually
 
 OLD, NEW = "the-old-token-0123456789", "the-new-token-0123456789"
 

@@ -2,7 +2,7 @@
 
 The last two columns of its tables of attacks come from the headers of the files in corpus/attacks:
 
-    python tests/rpc/test_threat_model_doc.py     (writes them)
+    python -m tests.rpc.test_threat_model_doc     (writes them)
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def test_every_id_of_the_catalogue_and_of_the_corpus_has_a_row() -> None:
 def test_rows_say_what_the_corpus_says() -> None:
     attacks = corpus()
     for match in ATTACK.finditer(PAGE.read_text()):
-        assert match[0] == row(match, attacks), "run: python tests/rpc/test_threat_model_doc.py"
+        assert match[0] == row(match, attacks), "run: python -m tests.rpc.test_threat_model_doc"
 
 
 def test_every_finding_of_the_code_is_explained_and_no_other() -> None:

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import grpc
 import pytest
-from certificates import Authority, Pair
-from open_services import call, serve
 from prometheus_client import CollectorRegistry
 
 from kerneldyno.rpc import channel, serving
@@ -16,6 +14,8 @@ from kerneldyno.rpc.credentials import NONE, PUBLIC_ROOTS, Credentials
 from kerneldyno.rpc.errors import CredentialsError
 from kerneldyno.rpc.interceptor import ServerInterceptor
 from kerneldyno.rpc.tls import ServerTls
+from tests.rpc.certificates import Authority, Pair
+from tests.rpc.open_services import call, serve
 
 METHOD = "/kerneldyno.v1.SchedulerService/GetCapabilities"
 STREAM = "/kerneldyno.v1.SchedulerService/Evaluate"

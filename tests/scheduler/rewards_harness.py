@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import grpc
-from scheduler_harness import Stream
 
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 from kerneldyno.v1.reward_service_pb2 import RewardSpec, StreamRewardsRequest, StreamRewardsResponse, Turn
 from kerneldyno.v1.reward_service_pb2_grpc import RewardServiceStub
+from tests.scheduler.scheduler_harness import Stream
 
 #: Pays what it is told and nothing for coverage, so that no turn has to wait until the fleet is known.
 PLAIN = RewardSpec(preset="kevin")

@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
-from accepting import stop_accepting
-from chaos.proxy import Proxy
-from scripted_node import ScriptedNode
+
+from kerneldyno.testing.scripted_node import ScriptedNode
+from tests.accepting import stop_accepting
+from tests.chaos.proxy import Proxy
 
 Listening = tuple[int, Callable[[], Awaitable[None]]]
 """A port, and what ends the listening."""

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import grpc
 import pytest
-from rewards_harness import PLAIN, Trainer, fenced, fields, outcome, paid, turn
-from scheduler_harness import connect, failure, sample, scheduler
-from scripted_node import node
-from test_scheduler_process import process
-from waiting import eventually
 
 from kerneldyno.rpc import errors
 from kerneldyno.rpc.turns import MAX_TURN_LABELS, turn_id
 from kerneldyno.scheduler.core.model import Key
+from kerneldyno.testing.scripted_node import node
 from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_DEVICE, SPEEDUP_KIND_END_TO_END, EvalRequest
 from kerneldyno.v1.reward_service_pb2 import Extraction, RewardSpec, SpeedupTier, StreamRewardsRequest, Turn
 from kerneldyno.v1.scheduler_service_pb2 import ListEvaluationsRequest
+from tests.scheduler.rewards_harness import PLAIN, Trainer, fenced, fields, outcome, paid, turn
+from tests.scheduler.scheduler_harness import connect, failure, sample, scheduler
+from tests.scheduler.test_scheduler_process import process
+from tests.waiting import eventually
 
 STEPS = RewardSpec(
     preset="kevin",

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 
 import pytest
-from rewards_harness import PLAIN, Trainer, outcome, paid, turn
-from scheduler_harness import connect, sample, scheduler
-from scripted_node import node
-from waiting import eventually
 
+from kerneldyno.testing.scripted_node import node
 from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_DEVICE, SPEEDUP_KIND_END_TO_END, EvalResult
 from kerneldyno.v1.reward_service_pb2 import RewardSpec
 from kerneldyno.v1.scheduler_service_pb2 import CancelEvaluationsRequest, ListEvaluationsRequest
+from tests.scheduler.rewards_harness import PLAIN, Trainer, outcome, paid, turn
+from tests.scheduler.scheduler_harness import connect, sample, scheduler
+from tests.waiting import eventually
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from rewards_harness import fenced, outcome, paid
-from scheduler_harness import sample, scheduler
-from scripted_node import node
-from test_scheduler_process import process
-from waiting import eventually
 
 from kerneldyno.client import (
     AsyncClient,
@@ -29,6 +24,11 @@ from kerneldyno.client import (
 )
 from kerneldyno.client.errors import PermissionDeniedError
 from kerneldyno.rpc.credentials import Credentials
+from kerneldyno.testing.scripted_node import node
+from tests.scheduler.rewards_harness import fenced, outcome, paid
+from tests.scheduler.scheduler_harness import sample, scheduler
+from tests.scheduler.test_scheduler_process import process
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 

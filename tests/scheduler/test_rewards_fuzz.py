@@ -6,14 +6,14 @@ import asyncio
 from typing import Any
 
 import grpc
-from rewards_harness import fenced
-from scheduler_harness import connect, scheduler
-from scripted_node import node
-from test_scheduler_fuzz import ANSWERS, Mutator, drained, good_request, handled, works
 
+from kerneldyno.testing.scripted_node import node
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.reward_service_pb2 import RewardSpec, SpeedupTier, StreamRewardsRequest, Turn
 from kerneldyno.v1.reward_service_pb2_grpc import RewardServiceStub
+from tests.scheduler.rewards_harness import fenced
+from tests.scheduler.scheduler_harness import connect, scheduler
+from tests.scheduler.test_scheduler_fuzz import ANSWERS, Mutator, drained, good_request, handled, works
 
 STREAMS = 60
 MESSAGES = 8

@@ -6,7 +6,14 @@ import itertools
 from typing import Any
 
 import pytest
-from scheduler_harness import (
+
+from kerneldyno.rpc import errors
+from kerneldyno.scheduler.core.model import Evaluation, NodeState, Verdict
+from kerneldyno.scheduler.store.memory import MemoryStore
+from kerneldyno.testing.scripted_node import node
+from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
+from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
+from tests.scheduler.scheduler_harness import (
     CORRECT,
     Client,
     Outcome,
@@ -22,14 +29,7 @@ from scheduler_harness import (
     scheduler,
     spec,
 )
-from scripted_node import node
-from waiting import eventually
-
-from kerneldyno.rpc import errors
-from kerneldyno.scheduler.core.model import Evaluation, NodeState, Verdict
-from kerneldyno.scheduler.store.memory import MemoryStore
-from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
-from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
+from tests.waiting import eventually
 
 # The rules
 

@@ -6,7 +6,6 @@ import gc
 import math
 
 import pytest
-from scheduler_harness import CORRECT, HeldJournal, Reader, World, cause, outcome
 
 from kerneldyno.scheduler.core.attempts import ATTEMPT_ALLOWANCE_SECONDS
 from kerneldyno.scheduler.core.model import (
@@ -22,6 +21,7 @@ from kerneldyno.scheduler.core.model import (
     Verdict,
 )
 from kerneldyno.scheduler.store.memory import MemoryStore
+from tests.scheduler.scheduler_harness import CORRECT, HeldJournal, Reader, World, cause, outcome
 
 pytestmark = pytest.mark.pure
 

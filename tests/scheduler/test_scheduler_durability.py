@@ -8,7 +8,17 @@ from typing import Any
 
 import grpc
 import pytest
-from scheduler_harness import (
+
+from kerneldyno.rpc import channel, errors
+from kerneldyno.scheduler.core.model import Key, NodeState, Priority, Requirement
+from kerneldyno.scheduler.store.memory import MemoryStore
+from kerneldyno.testing.scripted_node import node
+from kerneldyno.v1 import evaluation_pb2
+from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
+from kerneldyno.v1 import scheduler_service_pb2 as pb
+from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
+from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
+from tests.scheduler.scheduler_harness import (
     CORRECT,
     CRASH,
     Client,
@@ -27,17 +37,7 @@ from scheduler_harness import (
     scheduler,
     spec,
 )
-from scripted_node import node
-from waiting import eventually
-
-from kerneldyno.rpc import channel, errors
-from kerneldyno.scheduler.core.model import Key, NodeState, Priority, Requirement
-from kerneldyno.scheduler.store.memory import MemoryStore
-from kerneldyno.v1 import evaluation_pb2
-from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
-from kerneldyno.v1 import scheduler_service_pb2 as pb
-from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
-from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
+from tests.waiting import eventually
 
 # The rules: a new state machine takes up what the old one wrote
 

@@ -10,15 +10,15 @@ import grpc
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
-from scheduler_harness import Client, Outcome, connect, once, request, sample, scheduler
-from scripted_node import node
-from waiting import eventually
 
+from kerneldyno.testing.scripted_node import node
 from kerneldyno.v1 import evaluation_pb2
 from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
 from kerneldyno.v1 import scheduler_service_pb2 as pb
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
+from tests.scheduler.scheduler_harness import Client, Outcome, connect, once, request, sample, scheduler
+from tests.waiting import eventually
 
 ROUNDS = 500
 #: What a call may end with, whatever was sent.

@@ -6,13 +6,12 @@ import asyncio
 import sys
 from pathlib import Path
 
-from scheduler_harness import Client, World, cause, request, scheduler, spec
-from scripted_node import node
-from waiting import eventually
-
 from kerneldyno.client import AsyncClient, EvalRequest
 from kerneldyno.client.sources import RANDOM_ID_GRACE_SECONDS
 from kerneldyno.scheduler.store.sqlite import SqliteStore
+from kerneldyno.testing.scripted_node import node
+from tests.scheduler.scheduler_harness import Client, World, cause, request, scheduler, spec
+from tests.waiting import eventually
 
 
 def _away(world: World, *clients: str) -> None:

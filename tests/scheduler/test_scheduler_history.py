@@ -12,16 +12,26 @@ from typing import Any
 
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
-from scheduler_harness import Client, Outcome, connect, failing, failure, once, request, sample, scheduler
-from scripted_node import node
-from waiting import eventually
 
 from kerneldyno.rpc import errors
 from kerneldyno.scheduler.app import RunningScheduler
+from kerneldyno.testing.scripted_node import node
 from kerneldyno.v1 import evaluation_pb2
 from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
 from kerneldyno.v1 import scheduler_service_pb2 as pb
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
+from tests.scheduler.scheduler_harness import (
+    Client,
+    Outcome,
+    connect,
+    failing,
+    failure,
+    once,
+    request,
+    sample,
+    scheduler,
+)
+from tests.waiting import eventually
 
 
 async def listed(stub: Any, **filters: Any) -> list[str]:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from scheduler_harness import (
+
+from kerneldyno.scheduler.core.model import Device, Evaluation, MemoryShortage, Requirement, Verdict
+from kerneldyno.testing.scripted_node import node
+from kerneldyno.v1 import evaluation_pb2
+from tests.scheduler.scheduler_harness import (
     ENVIRONMENT,
     NEED,
     Client,
@@ -17,12 +21,8 @@ from scheduler_harness import (
     sample,
     scheduler,
 )
-from scheduler_harness import request as request_for
-from scripted_node import node
-from waiting import eventually
-
-from kerneldyno.scheduler.core.model import Device, Evaluation, MemoryShortage, Requirement, Verdict
-from kerneldyno.v1 import evaluation_pb2
+from tests.scheduler.scheduler_harness import request as request_for
+from tests.waiting import eventually
 
 GIB = 1 << 30
 

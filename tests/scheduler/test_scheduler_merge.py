@@ -7,7 +7,16 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from scheduler_harness import (
+
+from kerneldyno.rpc import errors
+from kerneldyno.scheduler.core.model import Key, Priority, SubmitStatus, Verdict
+from kerneldyno.scheduler.store.memory import MemoryStore
+from kerneldyno.testing.scripted_node import node
+from kerneldyno.v1 import evaluation_pb2
+from kerneldyno.v1 import scheduler_service_pb2 as pb
+from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
+from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
+from tests.scheduler.scheduler_harness import (
     CORRECT,
     CRASH,
     Client,
@@ -24,16 +33,7 @@ from scheduler_harness import (
     sample,
     scheduler,
 )
-from scripted_node import node
-from waiting import eventually
-
-from kerneldyno.rpc import errors
-from kerneldyno.scheduler.core.model import Key, Priority, SubmitStatus, Verdict
-from kerneldyno.scheduler.store.memory import MemoryStore
-from kerneldyno.v1 import evaluation_pb2
-from kerneldyno.v1 import scheduler_service_pb2 as pb
-from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
-from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
+from tests.waiting import eventually
 
 DEVICE, END_TO_END = evaluation_pb2.SPEEDUP_KIND_DEVICE, evaluation_pb2.SPEEDUP_KIND_END_TO_END
 

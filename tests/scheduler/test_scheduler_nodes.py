@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from scheduler_harness import (
+from kerneldyno.rpc import errors
+from kerneldyno.scheduler.core.model import NodeState
+from kerneldyno.testing.scripted_node import node
+from kerneldyno.v1 import evaluation_pb2
+from kerneldyno.v1 import fleet_service_pb2 as pb
+from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
+from tests.scheduler.scheduler_harness import (
     Client,
     Outcome,
     connect,
@@ -14,14 +20,7 @@ from scheduler_harness import (
     sample,
     scheduler,
 )
-from scripted_node import node
-from waiting import eventually
-
-from kerneldyno.rpc import errors
-from kerneldyno.scheduler.core.model import NodeState
-from kerneldyno.v1 import evaluation_pb2
-from kerneldyno.v1 import fleet_service_pb2 as pb
-from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
+from tests.waiting import eventually
 
 
 async def test_attempts_of_a_node_that_dies_run_again_elsewhere_at_once() -> None:

@@ -6,14 +6,14 @@ import asyncio
 
 import grpc
 import pytest
-from scheduler_harness import Client, Outcome, failure, once, request, scheduler
-from scripted_node import node
-from waiting import eventually
 
 from kerneldyno.rpc import errors
 from kerneldyno.scheduler.core.model import Key
+from kerneldyno.testing.scripted_node import node
 from kerneldyno.v1 import evaluation_pb2
 from kerneldyno.v1 import scheduler_service_pb2 as pb
+from tests.scheduler.scheduler_harness import Client, Outcome, failure, once, request, scheduler
+from tests.waiting import eventually
 
 
 async def test_one_candidate_one_answer_with_or_without_an_id() -> None:

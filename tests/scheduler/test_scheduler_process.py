@@ -17,18 +17,18 @@ from pathlib import Path
 import grpc
 import psutil
 import pytest
-from scheduler_harness import Client, Outcome, request
-from scripted_node import node
-from waiting import eventually, free_port
 
 from kerneldyno.client import AsyncClient
 from kerneldyno.rpc import channel, errors
 from kerneldyno.scheduler.__main__ import main
+from kerneldyno.testing.scripted_node import node
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.fleet_service_pb2 import ListNodesRequest
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
 from kerneldyno.v1.scheduler_service_pb2 import EvaluateOnceRequest
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
+from tests.scheduler.scheduler_harness import Client, Outcome, request
+from tests.waiting import eventually, free_port
 
 BUF = str(Path(sys.executable).with_name("buf"))
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import grpc
 import pytest
-from scheduler_harness import connect, failure, request, scheduler
 
 from kerneldyno.rpc import errors
 from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
 from kerneldyno.v1 import scheduler_service_pb2 as pb
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
+from tests.scheduler.scheduler_harness import connect, failure, request, scheduler
 
 ROLES = {"ann": "submit", "bob": "submit", "boss": "submit+operate", "eye": "read"}
 

@@ -14,11 +14,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from scripted_node import node
-from waiting import eventually
 
 from kerneldyno.client import AsyncClient, EvalRequest, turn
 from kerneldyno.deploy.health import main as health
+from kerneldyno.testing.scripted_node import node
+from tests.waiting import eventually
 
 FULL = "the store cannot be written"
 

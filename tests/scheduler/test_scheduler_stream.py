@@ -7,16 +7,16 @@ import gc
 
 import grpc
 import pytest
-from scheduler_harness import Client, Outcome, connect, request, sample, scheduler
-from scripted_node import node
-from waiting import eventually
 
 from kerneldyno.rpc import errors
 from kerneldyno.scheduler.app import RunningScheduler
 from kerneldyno.scheduler.core.model import Evaluation, Key
+from kerneldyno.testing.scripted_node import node
 from kerneldyno.v1 import evaluation_pb2
 from kerneldyno.v1.scheduler_service_pb2 import SchedulerServiceGetCapabilitiesRequest
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
+from tests.scheduler.scheduler_harness import Client, Outcome, connect, request, sample, scheduler
+from tests.waiting import eventually
 
 
 async def test_a_batch_is_accepted_in_order_and_every_result_comes_complete() -> None:

@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from scheduler_harness import Client, World, cause, failure, once, request, scheduler
-from scripted_node import node
-from waiting import eventually
 
 from kerneldyno.rpc import errors
 from kerneldyno.scheduler.core.model import Device, Requirement
+from kerneldyno.testing.scripted_node import node
 from kerneldyno.v1.evaluation_pb2 import DeviceSelector
+from tests.scheduler.scheduler_harness import Client, World, cause, failure, once, request, scheduler
+from tests.waiting import eventually
 
 CUDA = Requirement("triton", "kernelbench", device_kind="cuda")
 GPU = (Device("cuda:0", "cuda", "H200", 1, 1, True),)

@@ -9,17 +9,6 @@ from typing import Any
 
 import grpc
 import pytest
-from scheduler_harness import (
-    Client,
-    Outcome,
-    connect,
-    failing,
-    once,
-    request,
-    sample,
-    scheduler,
-)
-from waiting import eventually
 
 from kerneldyno.rpc import errors
 from kerneldyno.scheduler.app import RunningScheduler
@@ -29,6 +18,17 @@ from kerneldyno.v1 import fleet_service_pb2 as pb
 from kerneldyno.v1 import scheduler_service_pb2 as scheduler_pb
 from kerneldyno.v1.evaluation_pb2 import AttemptEvent
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
+from tests.scheduler.scheduler_harness import (
+    Client,
+    Outcome,
+    connect,
+    failing,
+    once,
+    request,
+    sample,
+    scheduler,
+)
+from tests.waiting import eventually
 
 
 class Node:

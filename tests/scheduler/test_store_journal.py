@@ -16,14 +16,15 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from store_records import accepted, correct, finished, key
-from waiting import eventually
 
 from kerneldyno.scheduler.core.ports import Filter, JournalObserver
 from kerneldyno.scheduler.store import journal as journal_module
 from kerneldyno.scheduler.store.journal import GroupCommitJournal, ImmediateJournal, Retention
 from kerneldyno.scheduler.store.memory import MemoryStore
 from kerneldyno.scheduler.store.sqlite import SqliteStore
+from tests import ROOT
+from tests.scheduler.store_records import accepted, correct, finished, key
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -278,13 +279,12 @@ async def test_a_record_that_the_store_refuses_stalls_the_journal(tmp_path: Path
 BEHIND = 10
 WRITER = """
 import asyncio, os, sys
-sys.path.insert(0, sys.argv[2])
 from kerneldyno.scheduler.core.ports import Filter
 from kerneldyno.scheduler.store.journal import GroupCommitJournal
 from kerneldyno.scheduler.store.sqlite import SqliteStore
-from store_records import accepted, finished, placed
+from tests.scheduler.store_records import accepted, finished, placed
 
-BEHIND = int(sys.argv[3])
+BEHIND = int(sys.argv[2])
 
 async def main():
     store = SqliteStore(sys.argv[1])
@@ -311,8 +311,8 @@ asyncio.run(main())
 
 
 def writer(path: Path, **environment: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", WRITER, str(path), str(Path(__file__).parent), str(BEHIND)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, **environment})
+    command = [sys.executable, "-c", WRITER, str(path), str(BEHIND)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, env={**os.environ, **environment})
 
 
 def check(path: Path, told: list[int]) -> int:

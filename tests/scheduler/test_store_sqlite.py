@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from store_records import ENVIRONMENT, accepted, answered, correct, finished, job_of, key, placed, returned
 
 from kerneldyno.scheduler.core.model import Failure, Key, Priority, SpeedupKind, Verdict
 from kerneldyno.scheduler.core.ports import Filter, StoreError
@@ -34,6 +33,17 @@ from kerneldyno.scheduler.core.records import (
 from kerneldyno.scheduler.store import schema
 from kerneldyno.scheduler.store.memory import MemoryStore
 from kerneldyno.scheduler.store.sqlite import TRIM_STEP, SqliteStore
+from tests.scheduler.store_records import (
+    ENVIRONMENT,
+    accepted,
+    answered,
+    correct,
+    finished,
+    job_of,
+    key,
+    placed,
+    returned,
+)
 
 EVERYTHING = {"max_results": 1 << 40, "max_bytes": 1 << 60, "older_than_wall": 0.0}
 

@@ -1,6 +1,6 @@
 """A collector that takes everything and looks at nothing, for the benchmark of docs/tracing.md.
 
-    python tests/tracing/sink.py [PORT]
+    python -m tests.tracing.sink [PORT]
 
 prints its endpoint, and at its end (SIGINT) how many batches and bytes it was sent.
 """

@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
-from collector import Collector, environment, settings
+from tests import ROOT
+from tests.tracing.collector import Collector, environment, settings
 
 _PROGRAM = """
 import asyncio, json, sys
-sys.path[:0] = {paths!r}
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from kerneldyno.client import AsyncClient, Client, turn
-from scheduler_harness import request, scheduler
-from scripted_node import node
+from tests.scheduler.scheduler_harness import request, scheduler
+from kerneldyno.testing.scripted_node import node
 
 kept = InMemorySpanExporter()
 provider = TracerProvider()
@@ -33,7 +32,7 @@ def blocking(address):
 
 async def score(stream, name):
     with mine.start_as_current_span(name):
-        await stream.score(turn("g", 0, 0, reference_code="ref", kernel_code=f"id={{name}} sleep=0.1", labels={{"n": name}}))
+        await stream.score(turn("g", 0, 0, reference_code="ref", kernel_code=f"id={name} sleep=0.1", labels={"n": name}))
 
 async def main():
     async with scheduler() as (app, _), node(str(app.address), "n1", lanes=4):
@@ -48,7 +47,7 @@ async def main():
 
 asyncio.run(main())
 spans = kept.get_finished_spans()
-names = {{span.context.span_id: span.name for span in spans}}
+names = {span.context.span_id: span.name for span in spans}
 print(json.dumps([
     (span.name, names.get(span.parent.span_id) if span.parent else None, dict(span.attributes), span.status.is_ok)
     for span in spans
@@ -57,11 +56,8 @@ print(json.dumps([
 
 
 def test_its_provider_is_used_and_its_spans_are_above_ours() -> None:
-    paths = [str(Path(__file__).parents[1] / "scheduler")]
     with environment():
-        ran = subprocess.run(
-            [sys.executable, "-c", _PROGRAM.format(paths=paths)], capture_output=True, text=True, timeout=60
-        )
+        ran = subprocess.run([sys.executable, "-c", _PROGRAM], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stderr
     spans = [span for span in json.loads(ran.stdout) if span[0].startswith("kerneldyno.")]
     above = {span[2]["kerneldyno.evaluation.id"]: span[1] for span in spans}

@@ -13,23 +13,24 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import e2e_harness as e2e
 import grpc
 import pytest
-from collector import Collector, Span, environment, settings, traced_client
-from rewards_harness import PLAIN, Trainer, turn
-from scheduler_harness import connect, request, scheduler
-from scripted_node import node
-from store_records import accepted
-from waiting import free_port
 
 from kerneldyno.client import AsyncClient
 from kerneldyno.rpc import tracing
 from kerneldyno.scheduler.store.sqlite import SqliteStore
+from kerneldyno.testing.scripted_node import node
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 from kerneldyno.v1.fleet_service_pb2 import NODE_STATE_LOST, Assignment, Node
 from kerneldyno.v1.scheduler_service_pb2 import EvaluateOnceRequest, GetEvaluationRequest
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
+from tests import ROOT
+from tests.e2e import e2e_harness as e2e
+from tests.scheduler.rewards_harness import PLAIN, Trainer, turn
+from tests.scheduler.scheduler_harness import connect, request, scheduler
+from tests.scheduler.store_records import accepted
+from tests.tracing.collector import Collector, Span, environment, settings, traced_client
+from tests.waiting import free_port
 
 WHOLE, ATTEMPT, QUEUE = (f"kerneldyno.scheduler.{name}" for name in ("evaluation", "attempt", "queue"))
 CLIENT = "kerneldyno.client.evaluate"
@@ -246,11 +247,10 @@ class TestCollectorAway:
 
 _PROGRAM = """
 import asyncio, sys, threading
-sys.path[:0] = {paths!r}
 from kerneldyno.client import AsyncClient
 from kerneldyno.rpc import tracing
-from scheduler_harness import request, scheduler
-from scripted_node import node
+from tests.scheduler.scheduler_harness import request, scheduler
+from kerneldyno.testing.scripted_node import node
 import kerneldyno.evaluator.__main__
 
 async def main():
@@ -266,11 +266,8 @@ print(sum(name.partition(".")[0] == "opentelemetry" for name in sys.modules))
     ("values", "imported"), [({"OTEL_SERVICE_NAME": "x"}, False), ({"OTEL_TRACES_EXPORTER": "otlp"}, True)]
 )
 def test_without_configuration_nothing_is_imported(values: dict[str, str], imported: bool) -> None:
-    paths = [str(Path(__file__).parents[1] / "scheduler")]
     with environment(**values):
-        ran = subprocess.run(
-            [sys.executable, "-c", _PROGRAM.format(paths=paths)], capture_output=True, text=True, timeout=60
-        )
+        ran = subprocess.run([sys.executable, "-c", _PROGRAM], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stderr
     judged, modules = ran.stdout.split()
     assert (judged, int(modules) > 0) == ("2", imported)

@@ -9,18 +9,18 @@ from contextlib import ExitStack, suppress
 from itertools import pairwise
 from pathlib import Path
 
-import e2e_harness as e2e
 import grpc
 import psutil
 import pytest
-from collector import Collector, Span, environment, settings, traced_client
-from command import invoke
-from waiting import wait_until
 
 from kerneldyno.client import AsyncClient, turn
 from kerneldyno.v1.evaluation_pb2 import EvalResult, Stage
 from kerneldyno.v1.scheduler_service_pb2 import EvaluateOnceRequest, EvaluateRequest
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
+from tests.client.command import invoke
+from tests.e2e import e2e_harness as e2e
+from tests.tracing.collector import Collector, Span, environment, settings, traced_client
+from tests.waiting import wait_until
 
 #: A candidate that tells what it can see of the services' settings.
 SPY = """

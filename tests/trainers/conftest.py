@@ -7,13 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import sys
 from importlib.metadata import entry_points
-from pathlib import Path
-
-HERE = Path(__file__).parent
-for folder in (HERE, HERE.parent, HERE.parent / "scheduler", HERE.parent / "rpc"):
-    sys.path.insert(0, str(folder))
 
 #: What the tests of each kind import.
 _NEEDS = {"verl": ("verl", "transfer_queue", "ray"), "trl": ("trl",), "deploy_ray": ("ray",)}

@@ -14,9 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 import ray
-from certificates import Authority
 from ray.cluster_utils import Cluster
-from waiting import wait_until
 
 from kerneldyno.client import Client
 from kerneldyno.client.errors import UnauthenticatedError
@@ -24,6 +22,8 @@ from kerneldyno.deploy.errors import DeployError
 from kerneldyno.deploy.ray import Services, start
 from kerneldyno.rpc.jsonio import request_from_json
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
+from tests.rpc.certificates import Authority
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(240)
 

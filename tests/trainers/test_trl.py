@@ -16,19 +16,19 @@ from typing import Any
 
 import datasets
 import pytest
-import small_models
 import torch
 import trl
-from scheduler_harness import scheduler
-from scripted_node import node
 
 from kerneldyno.client import NoRewardError
 from kerneldyno.client.errors import UnavailableError
 from kerneldyno.rollout.problems import Problem
+from kerneldyno.testing.scripted_node import node
 from kerneldyno.trainers import connection
 from kerneldyno.trainers.errors import SettingsError
 from kerneldyno.trl import KernelEnv, environment_factory, make_reward_func
 from kerneldyno.verl import dataset
+from tests.scheduler.scheduler_harness import scheduler
+from tests.trainers import small_models
 
 REFERENCE = "def get_inputs():\n    return []\n\n\nclass Model:\n    pass\n"
 

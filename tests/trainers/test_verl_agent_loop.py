@@ -10,22 +10,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-import small_models
 import torch
-import verl_harness as harness
-from scheduler_harness import scheduler
-from scripted_node import node
 from verl.experimental.agent_loop.agent_loop import AgentLoopWorker, DictConfigWrap
 from verl.protocol import DataProto
 from verl.utils.dataset.rl_dataset import RLHFDataset
-from verl_harness import Engine, answer, row, runs_of_ones
-from waiting import eventually
 
 from kerneldyno.rewards.trajectories import read
+from kerneldyno.testing.scripted_node import node
 from kerneldyno.trainers import connection
 from kerneldyno.trainers.errors import SampleFailedError, SettingsError
 from kerneldyno.trainers.marks import Mark
 from kerneldyno.verl.agent_loop import KernelAgentLoop, TurnRewardOutput
+from tests.scheduler.scheduler_harness import scheduler
+from tests.trainers import small_models
+from tests.trainers import verl_harness as harness
+from tests.trainers.verl_harness import Engine, answer, row, runs_of_ones
+from tests.waiting import eventually
 
 PARAMS = {"temperature": 1.0, "logprobs": True}
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import verl_harness as harness
 from omegaconf import OmegaConf
 from verl.protocol import DataProto
 from verl.trainer.config.algorithm import RolloutCorrectionConfig
@@ -19,6 +18,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from kerneldyno.trainers.errors import SettingsError
 from kerneldyno.training import losses, mismatch
 from kerneldyno.verl.correction import mrs, policy_loss, refuse_idle_bypass
+from tests.trainers import verl_harness as harness
 
 RECIPE = Path(__file__).parents[2] / "examples" / "verl"
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pyarrow.parquet
 import pytest
-import small_models
-import verl_harness as harness
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
 from kerneldyno.trainers.turns import problem_of
 from kerneldyno.verl import dataset
+from tests.trainers import small_models
+from tests.trainers import verl_harness as harness
 
 PROBLEMS = Path(__file__).parents[2] / "corpus" / "problems"
 

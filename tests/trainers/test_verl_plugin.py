@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scheduler_harness import scheduler
-from scripted_node import node
+
+from kerneldyno.testing.scripted_node import node
+from tests.scheduler.scheduler_harness import scheduler
 
 DOCTOR = (sys.executable, "-m", "kerneldyno.cli", "doctor", "verl")
 REGISTRIES = """

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import small_models
-import verl_harness as harness
 from omegaconf import OmegaConf
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import omega_conf_to_dataclass, validate_config
@@ -18,6 +16,8 @@ from kerneldyno.trainers import settings
 from kerneldyno.training.coverage import CoverageRule
 from kerneldyno.verl import correction
 from kerneldyno.verl.agent_loop import check
+from tests.trainers import small_models
+from tests.trainers import verl_harness as harness
 
 RECIPES = Path(__file__).parents[2] / "examples" / "verl"
 

@@ -10,21 +10,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-import small_models
 import torch
-import verl_harness as harness
-from scheduler_harness import scheduler
-from scripted_node import node
 from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
 from verl.protocol import DataProto
 from verl.trainer.ppo.reward import load_reward_manager
-from verl_harness import REFERENCE, answer
 
+from kerneldyno.testing.scripted_node import node
 from kerneldyno.trainers import connection
 from kerneldyno.trainers.errors import SampleFailedError, SettingsError
 from kerneldyno.verl import dataset
 from kerneldyno.verl.manager import KernelDynoRewardManager
 from kerneldyno.verl.score import compute_score
+from tests.scheduler.scheduler_harness import scheduler
+from tests.trainers import small_models
+from tests.trainers import verl_harness as harness
+from tests.trainers.verl_harness import REFERENCE, answer
 
 #: Tokens of a padded response.
 WIDTH = 200

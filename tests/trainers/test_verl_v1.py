@@ -14,22 +14,22 @@ from typing import Any
 import numpy as np
 import pytest
 import ray
-import small_models
 import transfer_queue as tq
-import verl_harness as harness
 from omegaconf import open_dict
-from scheduler_harness import scheduler
-from scripted_node import node
 from tensordict import TensorDict
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl.utils import tensordict_utils
 from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn
-from verl_harness import Episodes, answer
 
 from kerneldyno.rollout.problems import Problem
+from kerneldyno.testing.scripted_node import node
 from kerneldyno.verl import correction, dataset
+from tests.scheduler.scheduler_harness import scheduler
+from tests.trainers import small_models
+from tests.trainers import verl_harness as harness
+from tests.trainers.verl_harness import Episodes, answer
 
 HERE = Path(__file__).parent
 pytestmark = pytest.mark.timeout(300)

@@ -11,10 +11,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import small_models
 import verl
 from hydra import compose, initialize_config_dir
 from verl.workers.rollout.replica import TokenOutput
+
+from tests.trainers import small_models
 
 REFERENCE = """\
 import torch

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any, get_args
 
-import loops
 import pytest
 import torch
 from hypothesis import given, settings
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from kerneldyno.training.errors import MaskError, OptionError, ShapeError, TrainingError
 from kerneldyno.training.losses import Aggregation, aggregate, dual_clip
+from tests.training import loops
 
 pytestmark = pytest.mark.pure
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import loops
 import pytest
 import torch
 from hypothesis import given, settings
@@ -17,6 +16,7 @@ from kerneldyno.training.errors import GroupError, MaskError, NotFiniteError, Op
 from kerneldyno.training.layout import scattered, turn_by_turn
 from kerneldyno.training.masks import turns_of
 from kerneldyno.training.mismatch import PAPER, RELEASE, Rule, importance_weights, metrics, reject
+from tests.training import loops
 
 pytestmark = pytest.mark.pure
 

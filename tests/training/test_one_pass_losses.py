@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import loops
 import pytest
 import torch
 from hypothesis import given, settings
@@ -16,6 +15,7 @@ from kerneldyno.training import mismatch
 from kerneldyno.training.errors import MaskError, NotFiniteError, OptionError, ShapeError, TrainingError
 from kerneldyno.training.losses import bypass, dual_clip, policy_gradient, pure
 from kerneldyno.training.mismatch import Rule
+from tests.training import loops
 
 pytestmark = pytest.mark.pure
 

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import loops
 import pytest
 import torch
 from hypothesis import given, settings
@@ -16,6 +15,7 @@ from torch import Tensor
 from kerneldyno.training.advantages import ESTIMATORS, optimal_baseline, to_tokens, trloo
 from kerneldyno.training.masks import align, turn_index, turn_mask, turns_of
 from kerneldyno.training.returns import multi_turn_returns
+from tests.training import loops
 
 
 @dataclass

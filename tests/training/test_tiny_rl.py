@@ -10,29 +10,26 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import grammar
+import learner
+import policy
+import problem
+import programs
 import pytest
+import replaying
 import torch
+import train
+import trusting
+import warming
+from grammar import Plan
+from judging import Judging, Paid, Written
 
 from kerneldyno.client import AsyncClient, LocalServices
 from kerneldyno.rewards.trajectories import TrajectoryFileError, TrajectoryWriter, TurnRecord, scan
 
-TINY_RL = Path(__file__).resolve().parents[2] / "examples" / "tiny_rl"
-sys.path.append(str(TINY_RL))
-
-import grammar  # noqa: E402
-import learner  # noqa: E402
-import policy  # noqa: E402
-import problem  # noqa: E402
-import programs  # noqa: E402
-import replaying  # noqa: E402
-import train  # noqa: E402
-import trusting  # noqa: E402
-import warming  # noqa: E402
-from grammar import Plan  # noqa: E402
-from judging import Judging, Paid, Written  # noqa: E402
-
 pytestmark = pytest.mark.slow
 
+TINY_RL = Path(__file__).resolve().parents[2] / "examples" / "tiny_rl"
 #: Small enough that a verdict takes a second; nothing here asks for speed.
 TINY = problem.Problem("rms_norm", "tiny", 16, 12, 12, (16, 32, 64), (16, 8), by_row=True)
 

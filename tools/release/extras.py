@@ -35,6 +35,7 @@ NEEDS = {
     "kerneldyno.deploy.ray": "ray",
     "kerneldyno.scheduler": "scheduler",
     "kerneldyno.evaluator": "evaluator",
+    "kerneldyno.testing": BASE,
     "kerneldyno.training": "training",
     "kerneldyno.trainers": BASE,
     "kerneldyno.trainers.rejection": "training",

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import signal
 
-from waiting import eventually
-
-from chaos.clients import request
-from chaos.cluster import Cluster
-from chaos.scenario import Figure, Plan, at_least, audit_all, exactly, kept, of_kind, run_clients
+from tests.chaos.clients import request
+from tests.chaos.cluster import Cluster
+from tests.chaos.scenario import Figure, Plan, at_least, audit_all, exactly, kept, of_kind, run_clients
+from tests.waiting import eventually
 
 ROWS = (29,)
 TITLE = "The scheduler's wall clock jumps by an hour, ahead and back twice"
@@ -18,7 +17,9 @@ TITLE = "The scheduler's wall clock jumps by an hour, ahead and back twice"
 async def run(plan: Plan) -> list[Figure]:
     """Leases, ageing and limits are monotonic; nothing may expire, and nothing may be given up."""
     options = {"lease": 4, "heartbeat": 1, "client-grace": 60}
-    async with Cluster(plan.directory, nodes=3, seed=plan.seed, options=options, module="chaos.skewed") as cluster:
+    async with Cluster(
+        plan.directory, nodes=3, seed=plan.seed, options=options, module="tests.chaos.skewed"
+    ) as cluster:
         load = [request(f"e{i}", f"e{i}", seconds=0.5) for i in range(plan.count(300, 60))]
         load[0].total_timeout.FromSeconds(600)
         clients = asyncio.create_task(run_clients(cluster, {"c1": load}, limit_seconds=180))

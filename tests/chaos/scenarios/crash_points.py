@@ -6,10 +6,10 @@ import asyncio
 import random
 import re
 
-from chaos.clients import workload
-from chaos.cluster import Cluster
-from chaos.scenario import Figure, Plan, at_least, audit_all, exactly, kept, run_clients
 from kerneldyno.scheduler.failpoints import PLACES
+from tests.chaos.clients import workload
+from tests.chaos.cluster import Cluster
+from tests.chaos.scenario import Figure, Plan, at_least, audit_all, exactly, kept, run_clients
 
 ROWS = (3,)
 TITLE = "The scheduler dies at each of its failpoints"

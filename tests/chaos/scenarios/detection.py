@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import signal
 
-from waiting import eventually
-
-from chaos.clients import request
-from chaos.cluster import Cluster
-from chaos.history import Event
-from chaos.scenario import Figure, Plan, at_most, audit_all, exactly, kept, of_kind, percentile, run_clients
+from tests.chaos.clients import request
+from tests.chaos.cluster import Cluster
+from tests.chaos.history import Event
+from tests.chaos.scenario import Figure, Plan, at_most, audit_all, exactly, kept, of_kind, percentile, run_clients
+from tests.waiting import eventually
 
 ROWS = (4, 5)
 TITLE = "Nodes die, with and without closing their connections"

@@ -7,12 +7,11 @@ import random
 import signal
 import time
 
-from waiting import eventually
-
-from chaos.clients import request, workload
-from chaos.cluster import Cluster
-from chaos.history import Event
-from chaos.scenario import Figure, Plan, at_least, at_most, audit_all, exactly, kept, of_kind, run_clients
+from tests.chaos.clients import request, workload
+from tests.chaos.cluster import Cluster
+from tests.chaos.history import Event
+from tests.chaos.scenario import Figure, Plan, at_least, at_most, audit_all, exactly, kept, of_kind, run_clients
+from tests.waiting import eventually
 
 ROWS = (20, 21)
 TITLE = "SIGTERM to a node, to the scheduler, and to every node in turn"

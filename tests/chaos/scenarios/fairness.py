@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from waiting import eventually
-
-from chaos.clients import drive, request
-from chaos.cluster import Cluster
-from chaos.history import Event
-from chaos.scenario import Figure, Plan, at_most, audit_all, kept, of_kind, percentile, run_clients
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
+from tests.chaos.clients import drive, request
+from tests.chaos.cluster import Cluster
+from tests.chaos.history import Event
+from tests.chaos.scenario import Figure, Plan, at_most, audit_all, kept, of_kind, percentile, run_clients
+from tests.waiting import eventually
 
 ROWS = (23,)
 TITLE = "One client floods, one trickles"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 
-from chaos.clients import audit, connected, note_result, note_submit, request
-from chaos.cluster import Cluster
-from chaos.history import Event
-from chaos.scenario import Figure, Plan, exactly, kept, of_kind, run_clients
 from kerneldyno.v1.scheduler_service_pb2 import EvaluateOnceRequest, ListEvaluationsRequest
+from tests.chaos.clients import audit, connected, note_result, note_submit, request
+from tests.chaos.cluster import Cluster
+from tests.chaos.history import Event
+from tests.chaos.scenario import Figure, Plan, exactly, kept, of_kind, run_clients
 
 ROWS = (12, 13)
 TITLE = "Duplicates: one id 100 times in parallel, one digest from 1,000"

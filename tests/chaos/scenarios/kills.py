@@ -6,11 +6,11 @@ import asyncio
 import math
 import random
 
-from chaos.checker import check
-from chaos.clients import workload
-from chaos.cluster import Cluster
-from chaos.history import Event
-from chaos.scenario import Figure, Plan, at_most, audit_all, exactly, kept, of_kind, percentile, run_clients
+from tests.chaos.checker import check
+from tests.chaos.clients import workload
+from tests.chaos.cluster import Cluster
+from tests.chaos.history import Event
+from tests.chaos.scenario import Figure, Plan, at_most, audit_all, exactly, kept, of_kind, percentile, run_clients
 
 ROWS = (1, 2)
 TITLE = "SIGKILL of random evaluators every 5 s and of the scheduler every 15 s"

@@ -12,13 +12,13 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
-from chaos.clients import request
-from chaos.cluster import Cluster
-from chaos.scenario import Figure, Plan, at_least, at_most, audit_all, exactly, kept, percentile, run_clients
 from kerneldyno.rpc import channel
 from kerneldyno.v1 import fleet_service_pb2 as fleet
 from kerneldyno.v1 import scheduler_service_pb2 as front
 from kerneldyno.v1.evaluation_pb2 import STAGE_LOADING, EvalResult
+from tests.chaos.clients import request
+from tests.chaos.cluster import Cluster
+from tests.chaos.scenario import Figure, Plan, at_least, at_most, audit_all, exactly, kept, percentile, run_clients
 
 ROWS = (31,)
 TITLE = "Malformed messages to every call"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from chaos.clients import request
-from chaos.cluster import Cluster
-from chaos.scenario import Figure, Plan, at_most, audit_all, kept, of_kind, percentile, run_clients
+from tests.chaos.clients import request
+from tests.chaos.cluster import Cluster
+from tests.chaos.scenario import Figure, Plan, at_most, audit_all, kept, of_kind, percentile, run_clients
 
 ROWS = (24,)
 TITLE = "Dispatch on an idle system"

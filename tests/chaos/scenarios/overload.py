@@ -11,11 +11,11 @@ import grpc
 import grpc.aio
 import psutil
 
-from chaos.clients import connected, request
-from chaos.cluster import Cluster
-from chaos.scenario import Figure, Plan, at_least, at_most, exactly, percentile
 from kerneldyno.rpc import errors
 from kerneldyno.v1.scheduler_service_pb2 import EvaluateOnceRequest
+from tests.chaos.clients import connected, request
+from tests.chaos.cluster import Cluster
+from tests.chaos.scenario import Figure, Plan, at_least, at_most, exactly, percentile
 
 ROWS = (22,)
 TITLE = "Overload: three times the capacity is offered"

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 
-from waiting import eventually
-
-from chaos.clients import request
-from chaos.cluster import Cluster
-from chaos.scenario import Figure, Plan, at_least, at_most, audit_all, exactly, kept, of_kind, run_clients
+from tests.chaos.clients import request
+from tests.chaos.cluster import Cluster
+from tests.chaos.scenario import Figure, Plan, at_least, at_most, audit_all, exactly, kept, of_kind, run_clients
+from tests.waiting import eventually
 
 ROWS = (8, 9, 10)
 TITLE = "Partitions between scheduler and nodes"

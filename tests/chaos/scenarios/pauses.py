@@ -6,11 +6,10 @@ import asyncio
 import signal
 from pathlib import Path
 
-from waiting import eventually
-
-from chaos.clients import request
-from chaos.cluster import Cluster
-from chaos.scenario import Figure, Plan, at_least, at_most, audit_all, exactly, kept, of_kind, run_clients
+from tests.chaos.clients import request
+from tests.chaos.cluster import Cluster
+from tests.chaos.scenario import Figure, Plan, at_least, at_most, audit_all, exactly, kept, of_kind, run_clients
+from tests.waiting import eventually
 
 ROWS = (6, 7)
 TITLE = "A node, then the scheduler, is stopped for 30 s and continued"

@@ -7,14 +7,14 @@ import itertools
 
 import grpc.aio
 
-from chaos.clients import request, workload
-from chaos.cluster import Cluster
-from chaos.history import Event
-from chaos.scenario import Figure, Plan, at_least, at_most, audit_all, exactly, kept, of_kind, run_clients
 from kerneldyno.rpc import channel
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
 from kerneldyno.v1.fleet_service_pb2 import ListQuarantinesRequest, ReleaseQuarantineRequest
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
+from tests.chaos.clients import request, workload
+from tests.chaos.cluster import Cluster
+from tests.chaos.history import Event
+from tests.chaos.scenario import Figure, Plan, at_least, at_most, audit_all, exactly, kept, of_kind, run_clients
 
 ROWS = (14, 15)
 TITLE = "Candidates that crash, and one that kills every node it runs on"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from chaos.clients import request
-from chaos.cluster import Cluster
-from chaos.proxy import Link, Proxy
-from chaos.scenario import Figure, Plan, at_least, audit_all, exactly, kept, run_clients
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
+from tests.chaos.clients import request
+from tests.chaos.cluster import Cluster
+from tests.chaos.proxy import Link, Proxy
+from tests.chaos.scenario import Figure, Plan, at_least, audit_all, exactly, kept, run_clients
 
 ROWS = (11,)
 TITLE = "200 ± 50 ms of latency, 64 kB/s, and messages in slices"

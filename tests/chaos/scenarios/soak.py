@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import psutil
 
-from chaos.clients import request
-from chaos.cluster import Cluster
-from chaos.scenario import Figure, Plan, at_most, audit_all, kept, percentile
 from kerneldyno.client import AsyncClient
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
+from tests.chaos.clients import request
+from tests.chaos.cluster import Cluster
+from tests.chaos.scenario import Figure, Plan, at_most, audit_all, kept, percentile
 
 ROWS = (27,)
 TITLE = "Soak at 80 % of capacity, a node killed every 10 s"

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import grpc
 import grpc.aio
-from waiting import eventually
 
-from chaos.clients import connected, request, workload
-from chaos.cluster import Cluster
-from chaos.scenario import Figure, Plan, at_least, audit_all, exactly, kept, of_kind, run_clients
 from kerneldyno.rpc import errors
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
 from kerneldyno.v1.scheduler_service_pb2 import EvaluateOnceRequest
+from tests.chaos.clients import connected, request, workload
+from tests.chaos.cluster import Cluster
+from tests.chaos.scenario import Figure, Plan, at_least, audit_all, exactly, kept, of_kind, run_clients
+from tests.waiting import eventually
 
 ROWS = (28,)
 TITLE = "Disk full, torn write-ahead log, SIGKILL within a commit"

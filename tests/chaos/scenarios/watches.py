@@ -8,10 +8,10 @@ from typing import Any
 
 import psutil
 
-from chaos.clients import connected, note_response, note_submit, request
-from chaos.cluster import Cluster
-from chaos.scenario import Figure, Plan, at_least, at_most, audit_all, kept, of_kind, percentile
 from kerneldyno.v1.scheduler_service_pb2 import EvaluateRequest
+from tests.chaos.clients import connected, note_response, note_submit, request
+from tests.chaos.cluster import Cluster
+from tests.chaos.scenario import Figure, Plan, at_least, at_most, audit_all, kept, of_kind, percentile
 
 ROWS = (26,)
 TITLE = "1,000 open streams, one of them with a reader that has stopped"

@@ -1,4 +1,4 @@
-"""A real scheduler for the commands that watch one: in this process with scripted nodes, or as a process to be killed."""
+"""A real scheduler as a process, for the commands that watch one and for tests that kill it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,6 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
-
-for _folder in ("scheduler", "rpc"):
-    sys.path.insert(0, str(Path(__file__).parents[1] / _folder))
 
 
 @asynccontextmanager

@@ -1,31 +1,21 @@
-"""A node for the scheduler's tests, chaos tests and load benchmark: everything about it is real but the judging.
+"""Simulate an evaluator node: everything about it is real except the judging.
 
-It dials the scheduler, keeps its lease by Synchronize and its Work stream open, holds results until they are acknowledged,
-and takes an assignment of a token that it holds for the same attempt. The candidate's source is the script, words such as
+The node dials the scheduler, keeps its lease by Synchronize and its Work stream open, holds results until they are
+acknowledged, and recognises an assignment whose token it already holds. The candidate's source is the script; script.py
+lists its words. Only nodes know these:
 
-    sleep=0.2               takes this long (seconds); otherwise the node's own `mean_seconds` and `spread`
-    outcome=INCORRECT       ends so; CORRECT otherwise
-    cause=JUDGE_DIED        of an INFRASTRUCTURE_ERROR; `retryable=no` makes it final
-    speedup=2.5             of a CORRECT one, with times to match; otherwise the node's own `speedup`, and none for 0
-    coverage=0.4            in its profile, if the request asks for one, by every definition
-    findings=S19,B01        of a REJECTED one, as rejections
-    field=entry_point       an INVALID one's violation; kernel_code otherwise
-    needs=20                GiB: PROBLEM_TOO_LARGE on a device with less memory; `says=no` keeps the number to itself
-    size=1000               has a message of so many characters
-    refuse=FULL             is refused so: FULL, DRAINING, INVALID or NO_MATCHING_DEVICE
-    die=1                   takes the node with it; the whole process, where this runs as one
-    again.speedup=2         (or any other word) goes before `speedup` when the work is measured again for a reward
+    id=a                    what `started` and `cancelled` call the work; otherwise the request's id, or else the token
+    refuse=FULL             the node refuses the assignment: FULL, DRAINING, INVALID or NO_MATCHING_DEVICE
+    die=1                   the node dies; `python -m kerneldyno.testing` dies with all its nodes
+    needs=20                GiB: PROBLEM_TOO_LARGE on a device with less memory; `says=no` hides the number
     node=n1                 `refuse`, `die` and an INFRASTRUCTURE_ERROR happen on this node only
-    id=a                    what `started` and `cancelled` call it; otherwise the request's id, or else the token
 
-`async with node(scheduler, "n1", lanes=2)` runs one in this process. `python scripted_node.py --scheduler HOST:PORT
---node-id n1 --nodes 50 --devices 8` runs many in a process of their own, each with its own connection, and prints a line
-when all have their Work stream.
+`async with node(scheduler, "n1", lanes=2)` runs one in this process, `python -m kerneldyno.testing` many in a process of
+their own. cluster.py starts a scheduler as well.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import random
@@ -39,10 +29,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
-from scripted_verdict import verdict
 
 from kerneldyno.rpc import channel, credentials
 from kerneldyno.rpc.credentials import Credentials
+from kerneldyno.testing import script as scripts
 from kerneldyno.v1 import evaluation_pb2, fleet_service_pb2
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
 
@@ -59,7 +49,7 @@ RETRY_MS = 100
 
 @dataclass(eq=False)
 class Held:
-    """An attempt that runs or waits, or whose result nobody has acknowledged."""
+    """An attempt that waits or runs, or whose result is not acknowledged yet."""
 
     token: str
     name: str
@@ -71,13 +61,13 @@ class Held:
 
 @dataclass(eq=False)
 class ScriptedNode:
-    """One node; `started` and `cancelled` tell what it was asked to do, in order."""
+    """One node. `started`, `cancelled`, `acknowledged` and `refused` list the work that it saw, in order."""
 
     node_id: str
     memory_bytes: int = 8 << 30
-    """Of each device."""
+    """Memory of each device."""
     lanes: int = 2
-    """Attempts at once on each device; one more may wait."""
+    """Attempts that run at once on each device; one more may wait."""
     devices: int = 1
     kind: str = "cpu"
     model: str = "Fake CPU"
@@ -89,36 +79,36 @@ class ScriptedNode:
     )
     mean_seconds: float = 0.0
     spread: float = 0.0
-    """What an attempt takes without `sleep`: evenly distributed over the mean times 1 - spread to 1 + spread."""
+    """Attempts without `sleep` take `mean_seconds` times a factor, evenly distributed from 1 - spread to 1 + spread."""
     speedup: float = 0.0
-    """Of a CORRECT candidate that does not say."""
+    """Speedup of a CORRECT candidate whose script does not say; 0 for none."""
     credentials: Credentials = credentials.NONE
-    """What it shows the scheduler; as a process, what the environment says."""
+    """Credentials for the scheduler."""
     kills_process: bool = False
-    """Whether `die` kills the process rather than the node alone."""
+    """Whether `die` kills the whole process, not only this node."""
     instance_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     address: str = ""
     reporting: bool = True
-    """Whether it synchronizes; without it the Work stream goes on, and the lease ends."""
+    """Whether the node calls Synchronize. If not, its Work stream goes on and its lease expires."""
     silent: bool = False
-    """Whether it neither says nor does what it hears, with its connections open: as a stopped process, which judges on."""
+    """Whether the node ignores all messages and sends none, with its connections open. Its attempts still finish."""
     draining: bool = False
     breaks: int = 0
-    """How many Work streams to break, each after its first events."""
+    """Number of Work streams to break, each after its first events."""
 
     started: list[str] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
-    """Those killed before they had a result."""
+    """Attempts that were cancelled before they had a result."""
     acknowledged: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     duplicates: list[str] = field(default_factory=list)
     attempts: dict[str, Held] = field(default_factory=dict)
-    """By token: all that it holds."""
+    """All attempts that the node holds, by token."""
     most_at_once: int = 0
     streams: int = 0
-    """Work streams opened so far."""
+    """Number of Work streams opened so far."""
     at_work: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set while a Work stream is open and its first message was sent."""
+    """Set while a Work stream is open and its first message has been sent."""
 
     def __post_init__(self) -> None:
         self._busy = [0] * self.devices
@@ -130,18 +120,18 @@ class ScriptedNode:
         self._listener: socket.socket | None = None
         self._running: asyncio.Task[None] | None = None
 
-    # Its life
+    # Life
 
     async def listen(self) -> None:
-        """Open the port that tells the scheduler whether anybody is alive here."""
+        """Open the port that the scheduler connects to when it checks whether the node is alive."""
         listener = self._listener = socket.create_server(("127.0.0.1", 0))
         listener.setblocking(False)
-        # No asyncio server: one that ends in the turn in which it accepts leaves the connection open (tests/accepting.py).
+        # Not an asyncio server: if it is closed in the loop's turn in which it accepts, the connection stays open.
         asyncio.get_running_loop().add_reader(listener, _take_and_close, listener)
         self.address = f"127.0.0.1:{listener.getsockname()[1]}"
 
     async def run(self, scheduler: str) -> None:
-        """Serve `scheduler` ("host:port") until it dies."""
+        """Work for `scheduler` ("HOST:PORT") until the node dies."""
         self._running = asyncio.current_task()
         while True:
             async with channel.open(scheduler, self.credentials, own_connection=True) as connection:
@@ -153,7 +143,7 @@ class ScriptedNode:
                     working.cancel()
 
     def die(self) -> None:
-        """End at once, without a word: what it held is gone, and its port is closed."""
+        """Die at once: everything that the node held is lost, its port is closed, and nobody is told."""
         if self.kills_process:
             os.kill(os.getpid(), signal.SIGKILL)
         listener, self._listener = self._listener, None
@@ -169,7 +159,7 @@ class ScriptedNode:
     # Synchronize
 
     def report(self) -> fleet_service_pb2.SynchronizeRequest:
-        """What it tells the scheduler."""
+        """Return what the node tells the scheduler in Synchronize."""
         report = fleet_service_pb2.SynchronizeRequest(
             node_id=self.node_id,
             instance_id=self.instance_id,
@@ -194,12 +184,12 @@ class ScriptedNode:
         return report
 
     async def _synchronize(self, stub: Any) -> None:
-        """Report until a lease passes without an answer: the connection may be dead without having said so."""
+        """Report until a lease passes without an answer, since a dead connection may look open."""
         loop = asyncio.get_running_loop()
         answered, lease = loop.time(), 10.0
         while loop.time() - answered <= lease:
             self._news.clear()
-            pause = SHORTEST_PAUSE / 2  # for a test that lets it speak again
+            pause = SHORTEST_PAUSE / 2  # a test may let it report again
             if self.reporting and not self.silent:
                 try:
                     answer = await stub.Synchronize(self.report(), timeout=2)
@@ -212,8 +202,8 @@ class ScriptedNode:
                     for token in answer.cancel_attempt_tokens:
                         self._cancel(token)
             else:
-                answered = loop.time()  # it has not asked
-            # Not asyncio.wait_for: Python 3.11's loses a cancellation that comes together with news.
+                answered = loop.time()  # nothing was asked
+            # Not asyncio.wait_for: in Python 3.11 it loses a cancellation that arrives together with the result.
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._news.wait()
@@ -227,7 +217,7 @@ class ScriptedNode:
             await self._registered.wait()
             opened = loop.time()
             await self._stream(stub.Work())
-            self._registered.clear()  # a scheduler that was restarted has to hear what this is first
+            self._registered.clear()  # a restarted scheduler needs a report first
             self._news.set()
             pause = SHORTEST_PAUSE if loop.time() - opened > LONGEST_PAUSE else min(2 * pause, LONGEST_PAUSE)
             await asyncio.sleep(random.uniform(pause / 2, pause))
@@ -260,7 +250,7 @@ class ScriptedNode:
         message = fleet_service_pb2.WorkRequest(
             node_id=self.node_id, instance_id=self.instance_id, held_attempt_tokens=self.attempts
         )
-        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the reader is told why
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the reader gets the reason
             while True:
                 self._fill(message)
                 await call.write(message)
@@ -276,7 +266,7 @@ class ScriptedNode:
                 message = fleet_service_pb2.WorkRequest()
 
     def _fill(self, message: fleet_service_pb2.WorkRequest) -> None:
-        """Put into `message` what the scheduler has not heard: of each attempt only where it is now."""
+        """Add to `message` the present state of each attempt that the scheduler has not been told."""
         message.refusals.extend(self._refusals)
         self._refusals.clear()
         size = 0
@@ -305,12 +295,7 @@ class ScriptedNode:
 
     def _take(self, assignment: fleet_service_pb2.Assignment) -> None:
         token, request = assignment.attempt_token, assignment.request
-        script = dict(word.split("=", 1) for word in request.kernel_code[:1000].split() if "=" in word)
-        if request.salt.endswith("~again"):
-            again = {word: value for word, value in script.items() if word.startswith("again.")}
-            script |= {word.removeprefix("again."): value for word, value in again.items()}
-        if not request.enable_profiling:
-            script.pop("coverage", None)
+        script = scripts.read(request)
         held = Held(token, script.get("id") or request.id or token, script)
         if token in self.attempts:
             self.duplicates.append(held.name)
@@ -357,16 +342,16 @@ class ScriptedNode:
         if "die" in script and self._is_meant(script):
             self.die()
             return
-        outcome = Result.Outcome.Value(script.get("outcome", "CORRECT"))
+        outcome = scripts.outcome_of(script)
         if outcome == Result.INFRASTRUCTURE_ERROR and not self._is_meant(script):
             outcome = Result.CORRECT
         needed = int(float(script.get("needs", "0")) * (1 << 30))
         if needed > self.memory_bytes:
             outcome = Result.PROBLEM_TOO_LARGE
-        result = held.result = verdict(outcome, script, self.speedup)
+        result = held.result = scripts.result(script, outcome, self.speedup)
         if outcome == Result.PROBLEM_TOO_LARGE:
             evidence = result.problem_too_large
-            evidence.device_bytes = self.memory_bytes * 15 // 16  # the rest is the driver's
+            evidence.device_bytes = self.memory_bytes * 15 // 16  # the driver takes the rest
             evidence.needed_bytes = needed if needed and script.get("says") != "no" else evidence.device_bytes + 1
         result.environment.CopyFrom(self.environment)
         result.environment.node_id = self.node_id
@@ -410,7 +395,16 @@ def _take_and_close(listener: socket.socket) -> None:
 
 @asynccontextmanager
 async def node(scheduler: object, node_id: str, **options: Any) -> AsyncIterator[ScriptedNode]:
-    """Run a node for `scheduler` ("host:port") while the context lasts; leaving it is a sudden death."""
+    """Run a node in this process until the block ends; then it dies at once.
+
+    Args:
+        scheduler: address of the scheduler, "HOST:PORT".
+        node_id: name of the node.
+        options: fields of ScriptedNode.
+
+    Yields:
+        The node. Its `at_work` is set once it can get work.
+    """
     scripted = ScriptedNode(node_id, **options)
     await scripted.listen()
     running = asyncio.get_running_loop().create_task(scripted.run(str(scheduler)))
@@ -422,49 +416,3 @@ async def node(scheduler: object, node_id: str, **options: Any) -> AsyncIterator
         await asyncio.wait([running])
         if not running.cancelled():
             running.result()
-
-
-async def _main(options: argparse.Namespace) -> None:
-    many = options.nodes > 1
-    nodes = [
-        ScriptedNode(
-            f"{options.node_id}-{index}" if many else options.node_id,
-            lanes=options.lanes,
-            devices=options.devices,
-            kind=options.kind,
-            model=options.model,
-            labels=dict(label.split("=", 1) for label in options.label),
-            mean_seconds=options.mean_seconds,
-            spread=options.spread,
-            credentials=credentials.choose(),
-            kills_process=True,
-        )
-        for index in range(options.nodes)
-    ]
-    async with asyncio.TaskGroup() as group:
-        for one in nodes:
-            await one.listen()
-            group.create_task(one.run(options.scheduler))
-        for one in nodes:
-            await one.at_work.wait()
-        print(f"scripted-node ready nodes={len(nodes)} pid={os.getpid()}", flush=True)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description="Simulate nodes, for tests and benchmarks of the scheduler.")
-    add = parser.add_argument
-    add("--scheduler", required=True, metavar="HOST:PORT")
-    add("--node-id", default=socket.gethostname()[:90], help="with several nodes, each adds its number")
-    add("--nodes", type=int, default=1)
-    add("--devices", type=int, default=1, help="devices of each node")
-    add("--lanes", type=int, default=2, help="lanes of each device")
-    add("--kind", default="cpu")
-    add("--model", default="Fake CPU")
-    add("--label", action="append", default=[], metavar="KEY=VALUE")
-    add("--mean-seconds", type=float, default=0.0, help="what an attempt takes unless its script says")
-    add("--spread", type=float, default=0.0, help="0 to 1: how far from the mean, evenly distributed")
-    return parser
-
-
-if __name__ == "__main__":
-    asyncio.run(_main(_parser().parse_args()))

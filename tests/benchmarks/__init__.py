@@ -1,0 +1,1 @@
+"""What benchmarks send and compute, and short runs of them."""

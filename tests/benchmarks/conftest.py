@@ -1,8 +1,0 @@
-"""Benchmarks are scripts beside each other; their modules are imported as they import each other."""
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))

@@ -1,0 +1,1 @@
+"""Client and command line, against a scheduler that breaks on command."""

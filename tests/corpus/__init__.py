@@ -1,0 +1,1 @@
+"""The corpus of candidates on a real judge."""

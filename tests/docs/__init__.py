@@ -1,0 +1,1 @@
+"""The documentation: its commands, programs, links, layout and site."""

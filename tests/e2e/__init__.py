@@ -1,0 +1,1 @@
+"""Everything together: scheduler, evaluator, judges, candidates, clients."""

@@ -1,0 +1,1 @@
+"""The evaluator: judges, zygotes, sandboxes, and its server with a scripted judge."""

@@ -1,9 +1,0 @@
-"""Lets the tests of this folder import the scheduler's harness and what lies beside them."""
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-for _folder in ("scheduler", "e2e", "rollout", "gateway"):
-    sys.path.insert(0, str(Path(__file__).parents[1] / _folder))

@@ -1,0 +1,1 @@
+"""The metrics pages of all services, compared with docs/metrics.md."""

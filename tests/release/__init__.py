@@ -1,0 +1,1 @@
+"""Sdist and wheel, an install into an empty environment, licences."""

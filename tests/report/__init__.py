@@ -1,0 +1,1 @@
+"""The report, of real results and in a real browser."""

@@ -1,0 +1,1 @@
+"""Rollouts against a scripted model."""

@@ -1,0 +1,1 @@
+"""What client and services share: calls, TLS, tokens, identity, validation."""

@@ -1,0 +1,1 @@
+"""The scheduler: its state machine, its services with scripted nodes, its process."""

@@ -1,0 +1,1 @@
+"""Traces of client, scheduler and evaluator, as a collector receives them."""

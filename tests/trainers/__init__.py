@@ -1,0 +1,1 @@
+"""The adapters for verl, TRL and Ray (make test-trainers)."""

@@ -1,0 +1,1 @@
+"""The maths of multi-turn RL."""
