@@ -248,7 +248,7 @@ def test_only_the_own_gpus_node_is_chosen(tmp_path: Path) -> None:
     assert gpu.own_nodes(gpu.Gpu("GPU-3", (9, 9, 9)), tmp_path) == ("nvidia3", *common)
     assert gpu.own_nodes(gpu.Gpu("GPU-?", (1, 0, 0x1F)), tmp_path) == ("nvidia12", *common)
     assert gpu.own_nodes(gpu.Gpu("GPU-?", (0, 0x3B, 0)), tmp_path) == ("nvidia0", *common)
-    with pytest.raises(Unavailable, match="does not tell"):
+    with pytest.raises(Unavailable, match="does not report"):
         gpu.own_nodes(gpu.Gpu("GPU-7", (0, 7, 0)), tmp_path)
 
 
