@@ -1,4 +1,4 @@
-"""Runs corpus files (attacks, honest and wrong candidates) through one real judge; a script, and what the tests share.
+"""Runs candidates of the corpus (attacks, honest and wrong ones) on one real judge; a script, and what the tests share.
 
     python -m tests.corpus.judge_corpus [--jobs N] [--json FILE] [CANDIDATES ...]     (without arguments: all folders)
 

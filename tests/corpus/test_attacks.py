@@ -1,4 +1,4 @@
-"""Attacks, one test for each file of corpus/attacks: none may gain anything, and none may leave anything behind.
+"""Attacks, one test for each of corpus/attacks: none may gain anything, and none may leave anything behind.
 
 Those on the answer, S, are in `test_attacks_on_answers.py`.
 """
