@@ -20,7 +20,7 @@ def test_what_is_not_there_is_refused(argument: str) -> None:
 
 def test_a_candidate_that_is_not_in_the_file_is_refused() -> None:
     with pytest.raises(
-        CorpusError, match="has no candidate T15_at_random; choose one of T15_counter.py::T15_counter_1, "
+        CorpusError, match=r"has no candidate T15_at_random; choose one of T15_counter.py::T15_counter_1, "
     ):
         named(f"{CORPUS}/attacks/T15_counter.py::T15_at_random")
 
