@@ -87,13 +87,15 @@ class Candidate:
 
     name: str
     title: str
-    path: Path
+    #: What names it alone: Entry.address.
+    address: str
     source: str
     backend: str
-    problem: Path
+    #: Path of the reference.
+    problem: str
     outcomes: tuple[str, ...]
-    #: The honest candidate to compare with.
-    honest: Path | None
+    #: Address of the honest candidate to compare with.
+    honest: str | None
     #: Whether it is an attack on the older, looser tolerance.
     loose: bool
 
@@ -114,9 +116,7 @@ class _Turn:
 def main() -> int:
     """Run the command; return the exit status."""
     parser = argparse.ArgumentParser(description="Attack two evaluators and compare the results.")
-    parser.add_argument(
-        "--only", action="append", metavar="GLOB", help="pattern of file names; can be given more than once"
-    )
+    parser.add_argument("--only", action="append", metavar="GLOB", help="pattern of names; can be given more than once")
     parser.add_argument("--folders", nargs="+", default=["attacks"], choices=("attacks", "honest", "wrong"))
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--limit", type=int, default=sys.maxsize, help="largest number of candidates")
@@ -149,7 +149,7 @@ def main() -> int:
         for entry in known[folder]
         if not options.only or any(fnmatch.fnmatch(entry.name, pattern) for pattern in options.only)
     ][: options.limit]
-    honest = {entry.path: entry for entry in known["honest"]}
+    honest = {entry.address: entry for entry in known["honest"]}
     begin = time.monotonic()
     usual = {} if options.skip == "inprocess" else _attack_usual(entries, honest, kind, jobs, options)
     usual_seconds, begin = time.monotonic() - begin, time.monotonic()
@@ -164,6 +164,7 @@ def main() -> int:
 
 def _read(folders: Sequence[str]) -> dict[str, list[Candidate]]:
     """Return the candidates of the corpus for this device, by folder; always including the honest ones."""
+    from kerneldyno.cli import corpus
     from tests.corpus import judge_corpus
 
     return {
@@ -171,12 +172,12 @@ def _read(folders: Sequence[str]) -> dict[str, list[Candidate]]:
             Candidate(
                 entry.name,
                 entry.title,
-                entry.path,
+                entry.address,
                 entry.source,
                 entry.backend,
-                entry.problem,
+                str(entry.problem),
                 entry.outcomes,
-                entry.honest,
+                None if entry.honest is None else corpus.read(entry.honest).address,
                 entry.request.get("tolerance", {}).get("preset") == "PRESET_LOOSE",
             )
             for entry in judge_corpus.select(folder)
@@ -186,8 +187,8 @@ def _read(folders: Sequence[str]) -> dict[str, list[Candidate]]:
 
 
 def _attack_usual(
-    entries: Sequence[Candidate], honest: dict[Path, Candidate], kind: str, jobs: int, options: argparse.Namespace
-) -> dict[Path, Seen]:
+    entries: Sequence[Candidate], honest: dict[str, Candidate], kind: str, jobs: int, options: argparse.Namespace
+) -> dict[str, Seen]:
     """Judge all entries, and the honest candidates that they are compared with, with the conventional evaluator."""
     import torch
     import triton.language  # noqa: F401  imported once, for all processes
@@ -197,28 +198,31 @@ def _attack_usual(
 
     device = torch.device(kind)
     memory = _CPU_MEMORY_BYTES if kind == "cpu" else None
-    seen: dict[Path, Seen] = {}
-    prints: dict[Path, list[float]] = {}
-    queue: dict[Path, Candidate] = {}
+    seen: dict[str, Seen] = {}
+    prints: dict[str, list[float]] = {}
+    queue: dict[str, Candidate] = {}
     for entry in entries:
         if fnmatch.fnmatch(entry.name, _BOMBS):
-            seen[entry.path] = Seen("not run")
+            seen[entry.address] = Seen("not run")
             continue
         if entry.honest:
             queue.setdefault(entry.honest, honest[entry.honest])
-        queue[entry.path] = entry
-    problems = {entry.problem: entry.problem.read_text(encoding="utf-8") for entry in queue.values()}
+        queue[entry.address] = entry
+    problems = {entry.problem: Path(entry.problem).read_text(encoding="utf-8") for entry in queue.values()}
     with tempfile.NamedTemporaryFile() as lock:
-        running: list[tuple[Path, Contained]] = []
+        running: list[tuple[str, Contained]] = []
 
-        def finish(path: Path, ended: Ended) -> None:
-            if path in problems:
-                prints[path] = ended.answer or []
+        def finish(address: str, ended: Ended) -> None:
+            if address in problems:
+                prints[address] = ended.answer or []
                 return
-            seen[path] = _judge_usual(ended, prints[queue[path].problem])
-            print(f"in process: {path.stem}: {seen[path].cell()} {seen[path].harm}".rstrip(), file=sys.stderr)
+            seen[address] = _judge_usual(ended, prints[queue[address].problem])
+            print(
+                f"in process: {queue[address].name}: {seen[address].cell()} {seen[address].harm}".rstrip(),
+                file=sys.stderr,
+            )
 
-        def work(wanted: Path) -> tuple[Path, Contained]:
+        def work(wanted: str) -> tuple[str, Contained]:
             if wanted in problems:
                 return wanted, Contained(lambda: inprocess.fingerprint(problems[wanted], device), options.seconds)
             entry, turn = queue[wanted], _Turn(lock.name)
@@ -242,13 +246,13 @@ def _attack_usual(
             while waiting or running:
                 while waiting and len(running) < jobs:
                     running.append(work(waiting.pop(0)))
-                for path, contained in list(running):
+                for address, contained in list(running):
                     if ended := contained.poll():
-                        running.remove((path, contained))
+                        running.remove((address, contained))
                         if ended.how == "hung":  # perhaps while it was its turn
                             for _, other in running:
                                 other.extend(options.seconds)
-                        finish(path, ended)
+                        finish(address, ended)
     return seen
 
 
@@ -275,21 +279,21 @@ def _judge_usual(ended: Any, clean: list[float]) -> Seen:
     )
 
 
-def _attack_kerneldyno(chosen: Sequence[Candidate], jobs: int) -> dict[Path, Seen]:
+def _attack_kerneldyno(chosen: Sequence[Candidate], jobs: int) -> dict[str, Seen]:
     """Have one judge of KernelDyno judge the same."""
     from kerneldyno.cli import corpus
     from tests.corpus import judge_corpus  # only now: with it comes gRPC, and this process forks no more
     from tests.evaluator.judge_harness import Judge
 
-    entries = [corpus.read(entry.path) for entry in chosen]
-    seen: dict[Path, Seen] = {}
+    entries = [entry for one in chosen for entry in judge_corpus.named(one.address)]
+    seen: dict[str, Seen] = {}
     with Judge("--lanes", str(jobs), "--spares", str(jobs)) as judge:
         assert judge.ready["op"] == "ready", judge.ready
         run = judge_corpus.Run(judge, entries, jobs)
         for entry in entries:
             for each in (entry, *([corpus.read(entry.honest)] if entry.honest else [])):
-                seen.setdefault(each.path, _judge_ours(run.result(each)))
-            print(f"kerneldyno: {entry.name}: {seen[entry.path].cell()}", file=sys.stderr)
+                seen.setdefault(each.address, _judge_ours(run.result(each)))
+            print(f"kerneldyno: {entry.name}: {seen[entry.address].cell()}", file=sys.stderr)
     return seen
 
 
@@ -308,7 +312,7 @@ def _judge_ours(result: dict[str, Any]) -> Seen:
 
 
 def _table(
-    entries: Sequence[Candidate], usual: dict[Path, Seen], ours: dict[Path, Seen], kind: str
+    entries: Sequence[Candidate], usual: dict[str, Seen], ours: dict[str, Seen], kind: str
 ) -> tuple[list[str], int]:
     """Return the lines of the table, and how many attacks succeeded against KernelDyno."""
     lines = [
@@ -319,7 +323,7 @@ def _table(
     for entry in entries:
         cells = []
         for name, seen in zip(totals, (usual, ours), strict=True):
-            one = seen.get(entry.path)
+            one = seen.get(entry.address)
             if one is None or one.outcome == "not run":
                 totals[name]["not run"] += 1
                 cells += ["not run", ""]

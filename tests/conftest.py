@@ -72,7 +72,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def _not_in_the_sample(items: list[pytest.Item]) -> set[str]:
-    """Return the ids of the tests of corpus files that the sample leaves out."""
+    """Return the ids of the tests of candidates that the sample leaves out."""
     files: dict[Path, dict[str, str]] = defaultdict(dict)
     for item in items:
         if item.get_closest_marker("corpus") and isinstance(item, pytest.Function) and hasattr(item, "callspec"):

@@ -1,7 +1,7 @@
 """Which candidates and problems of corpus/ `make test` runs: a sample, the same everywhere. `.ci/run` runs all of them.
 
-The sample has one attack for each id of the threat model, and one in `SHARE` of the files that have no id. The hash of its
-name decides whether a file is in it: a new file hardly changes which of the others are.
+The sample has one attack for each id of the threat model, and one in `SHARE` of the candidates that have no id. The
+hash of its name decides whether a candidate is in it: a new one hardly changes which of the others are.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import hashlib
 import re
 from collections.abc import Iterable
 
-#: One in so many of the files without an id.
+#: One in so many of the candidates without an id.
 SHARE = 8
 #: What the name of an attack begins with.
 _ID = re.compile(r"([A-Z]\d\d)_")
 
 
 def sample(names: Iterable[str]) -> set[str]:
-    """Return those of these names of files (without endings) that are in the sample; at least one."""
+    """Return those of these names of candidates that are in the sample; at least one."""
     ordered = sorted(names, key=_digest)
     chosen = {name for name in ordered if _ID.match(name) is None and _digest(name) % SHARE == 0}
     first: dict[str, str] = {}

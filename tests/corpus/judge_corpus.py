@@ -1,6 +1,8 @@
-"""Runs corpus files (attacks, honest and wrong candidates) through one real judge; a script, and what the tests share.
+"""Runs candidates of the corpus (attacks, honest and wrong ones) on one real judge; a script, and what the tests share.
 
-    python -m tests.corpus.judge_corpus [--jobs N] [--json FILE] [FILE or FOLDER ...]     (without arguments: all folders)
+    python -m tests.corpus.judge_corpus [--jobs N] [--json FILE] [CANDIDATES ...]     (without arguments: all folders)
+
+CANDIDATES are a folder, a file, one candidate of a file (corpus/attacks/T15_counter.py::T15_counter_4) or its name alone.
 
 The device is the first GPU when KERNELDYNO_REQUIRE_GPU is set, else the CPU. Exit status 1 if anything is not as it
 should be. How files are read and judged is in kerneldyno.cli.corpus, which `kerneldyno selftest` uses as well.
@@ -43,8 +45,25 @@ def select(folder: str) -> list[Entry]:
 def in_order(entries: Iterable[Entry]) -> list[Entry]:
     """Return those that this device can run, those of one problem together: a judge remembers few problems."""
     return sorted(
-        (entry for entry in entries if KIND in entry.devices), key=lambda entry: (entry.problem.name, entry.path)
+        (entry for entry in entries if KIND in entry.devices), key=lambda entry: (entry.problem.name, entry.name)
     )
+
+
+def named(argument: str) -> list[Entry]:
+    """Return the entries that one argument of the command line names.
+
+    Raises:
+        CorpusError: it names none, or a file is malformed.
+    """
+    path, _, name = argument.partition("::")
+    if Path(path).is_dir() and not name:
+        return list(corpus.entries(Path(path)))
+    if Path(path).is_file():
+        return [corpus.read(Path(path), name)] if name else corpus.read_all(Path(path))
+    found = [entry for folder in FOLDERS for entry in corpus.entries(CORPUS / folder) if entry.name == argument]
+    if not found:
+        raise CorpusError(f"{argument}: there is no such file, folder or candidate; candidates are in {CORPUS.name}/")
+    return found
 
 
 def build(entry: Entry) -> Result:
@@ -56,7 +75,7 @@ def build(entry: Entry) -> Result:
     asked = corpus.request(entry, KIND, **changes)
     violations = validation.validate(asked, profiling=True, id_required=False)
     if violations:
-        raise CorpusError(f"{entry.path.name}: {violations[0].field}: {violations[0].description}")
+        raise CorpusError(f"{entry.name}: {violations[0].field}: {violations[0].description}")
     return request_to_json(validation.effective(asked))
 
 
@@ -75,26 +94,28 @@ class Run:
     def __init__(self, judge: Judge, entries: Iterable[Entry], jobs: int = JOBS) -> None:
         self.judge = judge
         self._jobs = jobs
-        self._results: dict[Path, Result] = {}
-        self._under_way: dict[str, tuple[Path, float]] = {}
+        #: By the addresses of entries, as are the others.
+        self._results: dict[str, Result] = {}
+        self._under_way: dict[str, tuple[str, float]] = {}
         #: Wall-clock seconds that each took, with its waiting for others.
-        self.seconds: dict[Path, float] = {}
-        self._queue: dict[Path, Entry] = {}
+        self.seconds: dict[str, float] = {}
+        self._queue: dict[str, Entry] = {}
         for entry in entries:
-            self._queue.setdefault(entry.path.resolve(), entry)
+            self._queue.setdefault(entry.address, entry)
             if entry.honest is not None:
-                self._queue.setdefault(entry.honest.resolve(), corpus.read(entry.honest))
+                honest = corpus.read(entry.honest)
+                self._queue.setdefault(honest.address, honest)
 
     def result(self, entry: Entry) -> Result:
         """Return the result of one entry, waiting for it if need be."""
-        path = entry.path.resolve()
-        while path not in self._results:
+        address = entry.address
+        while address not in self._results:
             while self._queue and len(self._under_way) < self._jobs:
                 self._submit(next(iter(self._queue)))
-            if not any(path == under_way for under_way, _ in self._under_way.values()) and path in self._queue:
-                self._submit(path)
+            if not any(address == each for each, _ in self._under_way.values()) and address in self._queue:
+                self._submit(address)
             self._receive()
-        return self._results[path]
+        return self._results[address]
 
     def shortfall(self, entry: Entry) -> str | None:
         """Say what is not as it should be about one entry, or None."""
@@ -102,23 +123,23 @@ class Run:
         honest = None if entry.honest is None else self.result(corpus.read(entry.honest))
         return expected(entry, result, honest)
 
-    def _submit(self, path: Path) -> None:
-        entry = self._queue.pop(path)
-        self._under_way[self.judge.submit(build(entry))] = (path, time.monotonic())
+    def _submit(self, address: str) -> None:
+        entry = self._queue.pop(address)
+        self._under_way[self.judge.submit(build(entry))] = (address, time.monotonic())
 
     def _receive(self) -> None:
         frame = self.judge._next()
         if frame["op"] == "result" and frame["attempt"] in self._under_way:
-            path, begun = self._under_way.pop(frame["attempt"])
-            self._results[path] = frame["result"]
-            self.seconds[path] = time.monotonic() - begun
+            address, begun = self._under_way.pop(frame["attempt"])
+            self._results[address] = frame["result"]
+            self.seconds[address] = time.monotonic() - begun
 
 
 def row(run: Run, entry: Entry) -> Result:
     """Return one line of the report."""
     result, why = run.result(entry), run.shortfall(entry)
     return {
-        "file": _shown(entry.path.resolve()),
+        "candidate": _shown(entry),
         "outcome": result["outcome"],
         "findings": [finding["id"] for finding in result.get("findings", ())],
         "evidence": {finding["id"]: finding.get("evidence", "") for finding in result.get("findings", ())},
@@ -129,7 +150,7 @@ def row(run: Run, entry: Entry) -> Result:
             "interval": result.get("end_to_end_speedup_interval"),
             "median_seconds": result.get("candidate_end_to_end", {}).get("median_seconds"),
         },
-        "seconds": round(run.seconds[entry.path.resolve()], 3),
+        "seconds": round(run.seconds[entry.address], 3),
         "ok": why is None,
         "why": why,
         "message": result.get("message", ""),
@@ -137,22 +158,24 @@ def row(run: Run, entry: Entry) -> Result:
     }
 
 
-def _shown(path: Path) -> str:
+def _shown(entry: Entry) -> str:
     """Return a candidate's name with its folder: as it is below corpus/, if it is there."""
-    return str(path.relative_to(CORPUS) if path.is_relative_to(CORPUS) else Path(path.parent.name, path.name))
+    folder = entry.path.resolve().parent
+    return str((folder.relative_to(CORPUS) if folder.is_relative_to(CORPUS) else Path(folder.name)) / entry.name)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line names; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("paths", nargs="*", type=Path, metavar="FILE", default=[CORPUS / name for name in FOLDERS])
+    parser.add_argument("names", nargs="*", metavar="CANDIDATES", default=[str(CORPUS / name) for name in FOLDERS])
     parser.add_argument("--jobs", type=int, default=JOBS, help="candidates under way at once")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write one JSON object a line")
     chosen = parser.parse_args(arguments)
-    named = [
-        entry for path in chosen.paths for entry in (corpus.entries(path) if path.is_dir() else [corpus.read(path)])
-    ]
-    entries = in_order(named)
+    try:
+        candidates = [entry for argument in chosen.names for entry in named(argument)]
+    except CorpusError as error:
+        parser.error(str(error))
+    entries = in_order(candidates)
     begun = time.monotonic()
     rows: list[Result] = []
     if chosen.json is not None:
@@ -169,10 +192,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 with chosen.json.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(rows[-1]) + "\n")
     bad = [each for each in rows if not each["ok"]]
-    skipped = f", {len(named) - len(entries)} not for this device" if len(named) != len(entries) else ""
+    others = len(candidates) - len(entries)
+    skipped = f", {others} not for this device" if others else ""
     print(f"{len(rows)} on {KIND} in {time.monotonic() - begun:.1f} s: {len(bad)} not as they should be{skipped}")
     for each in bad:
-        print(f"  {each['file']}: {each['why']}")
+        print(f"  {each['candidate']}: {each['why']}")
     return 1 if bad else 0
 
 
@@ -180,7 +204,7 @@ def _show(each: Result) -> None:
     time_of_call = "" if each["median_seconds"] is None else f" {each['median_seconds'] * 1e6:.1f}us"
     verdict = f"{each['outcome']}{time_of_call} {','.join(each['findings'])}".rstrip()
     state = "ok " if each["ok"] else "BAD"
-    print(f"{state} {each['file']:<48} {verdict:<32} {each['why'] or each['message']}", flush=True)
+    print(f"{state} {each['candidate']:<48} {verdict:<32} {each['why'] or each['message']}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Attacks, one test for each file of corpus/attacks: none may gain anything, and none may leave anything behind.
+"""Attacks, one test for each of corpus/attacks: none may gain anything, and none may leave anything behind.
 
 Those on the answer, S, are in `test_attacks_on_answers.py`.
 """
@@ -65,7 +65,7 @@ def test_what_attacks_name_of_the_evaluator_is_there() -> None:
     """An attack may import a module where it can, or raise its error by name, and goes on quietly where there is none."""
     named: set[tuple[str, str]] = set()
     for entry in select("attacks"):
-        for node in ast.walk(ast.parse(entry.path.read_text())):
+        for node in ast.walk(ast.parse(entry.source)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kerneldyno."):
                 named |= {(str(node.module), alias.name) for alias in node.names}
             elif isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""Attacks that look like the idioms of the field, one test for each file of corpus/field/attacks: none may gain anything."""
+"""Attacks that look like the idioms of the field, one test for each of corpus/field/attacks: none may gain anything."""
 
 from __future__ import annotations
 

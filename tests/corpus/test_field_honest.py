@@ -1,4 +1,4 @@
-"""Honest candidates in the idioms of the field, one test for each file of corpus/field/honest: none may be refused."""
+"""Honest candidates in the idioms of the field, one test for each of corpus/field/honest: none may be refused."""
 
 from __future__ import annotations
 

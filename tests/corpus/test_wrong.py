@@ -1,4 +1,4 @@
-"""Wrong candidates, one test for each file of corpus/wrong: mistakes, not attacks; none may pass."""
+"""Wrong candidates, one test for each of corpus/wrong: mistakes, not attacks; none may pass."""
 
 from __future__ import annotations
 

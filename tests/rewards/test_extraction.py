@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kerneldyno.cli import corpus
 from kerneldyno.rewards.extraction import MARKERS, continued, extract
 from kerneldyno.v1.reward_service_pb2 import Extraction
 
@@ -242,9 +243,8 @@ def test_nothing_at_all(response: str, note: str) -> None:
 
 def test_real_candidates_come_back_byte_for_byte() -> None:
     folder = Path(__file__).parents[2] / "corpus"
-    paths = [path for name in ("honest", "attacks", "wrong") for path in sorted((folder / name).glob("*.py"))]
-    sources = [path.read_text() for path in paths]
-    assert len(sources) > 100
+    sources = [entry.source for name in ("honest", "attacks", "wrong") for entry in corpus.entries(folder / name)]
+    assert len(sources) > 700
     for source in sources:
         assert code_of("Sure!\n\n" + fenced(source) + "\nDone.\n" + fenced("x = ModelNew()\n")) == source
 

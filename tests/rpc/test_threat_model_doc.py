@@ -1,6 +1,6 @@
-"""docs/threat-model.md against the corpus and the code: every attack file, every finding, every constant it quotes.
+"""docs/threat-model.md against the corpus and the code: every attack, every finding, every constant it quotes.
 
-The last two columns of its tables of attacks come from the headers of the files in corpus/attacks:
+The last two columns of its tables of attacks come from the headers of the candidates in corpus/attacks:
 
     python -m tests.rpc.test_threat_model_doc     (writes them)
 """
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.pure
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/threat-model.md"
 EVALUATOR = ROOT / "evaluator_server/kerneldyno/evaluator"
-#: `| T01 | what is tried | what stops it | files | may end as |`
+#: `| T01 | what is tried | what stops it | candidates | may end as |`
 ATTACK = re.compile(r"^\| ([A-Z]\d\d) \| ([^|]+) \| ([^|]+) \|[^|]*\|[^|]*\|$", re.MULTILINE)
 #: ``| `T01` | ``, the first cell of the table of findings.
 FINDING = re.compile(r"^\| `([A-Z]\d\d)` \|", re.MULTILINE)
@@ -51,9 +51,9 @@ def ends(entry: Entry) -> set[str]:
 def row(match: re.Match[str], attacks: dict[str, list[Entry]]) -> str:
     """One row of the page, its last two columns as the corpus has them."""
     identifier, tried, stopped = match.groups()
-    files = attacks.get(identifier, [])
-    outcomes = ", ".join(sorted(set().union(*map(ends, files))))
-    return f"| {identifier} | {tried} | {stopped} | `{identifier}_*.py`, {len(files)} | {outcomes} |"
+    candidates = attacks.get(identifier, [])
+    outcomes = ", ".join(sorted(set().union(*map(ends, candidates))))
+    return f"| {identifier} | {tried} | {stopped} | `{identifier}_*.py`, {len(candidates)} | {outcomes} |"
 
 
 def test_every_id_of_the_catalogue_and_of_the_corpus_has_a_row() -> None:

@@ -1,7 +1,8 @@
 """The attack corpus: candidates that try to cheat, the outcomes that a judge may give each, and whether it did.
 
 A corpus is a folder with `attacks/`, `honest/`, `wrong/` (candidates) and `problems/` (their references). A candidate
-file begins with a docstring that ends in `key: value` lines: its reference and the outcomes that are acceptable.
+file begins with a docstring that ends in `key: value` lines: its reference and the outcomes that are acceptable. It may
+list variants, which are candidates as well (kerneldyno.cli.corpus_variants).
 `kerneldyno selftest` runs the attacks against a running service; tests/corpus/judge_corpus.py runs everything
 against one judge.
 """
@@ -15,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kerneldyno.cli.corpus_variants import CorpusError as CorpusError
+from kerneldyno.cli.corpus_variants import docstring, expand
 from kerneldyno.rewards.factors import factor
 from kerneldyno.rewards.speedups import DEVICE, END_TO_END, counted_speedup
 from kerneldyno.rpc.jsonio import request_from_json
@@ -39,22 +42,18 @@ _STAGE_SECONDS = 30
 
 #: Expected outcome of a folder's candidates if a file does not say.
 _DEFAULT_OUTCOME = {"honest": "CORRECT", "wrong": "INCORRECT"}
-_KEYS = ("problem", "backend", "outcome", "honest", "devices", "request", "finding")
-_DOCSTRING = re.compile(r'\s*"""(.*?)"""', re.DOTALL)
-_LINE = re.compile(r"([a-z]+):\s*(.*)")
 _ID = re.compile(r"([A-Z][0-9]{2})_")
 _TITLE_ID = re.compile(r"[A-Z][0-9]{2}[^:]*:\s*")
-
-
-class CorpusError(ValueError):
-    """A corpus file has a malformed header, or the corpus does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One candidate of the corpus and the contents of its header."""
 
+    #: The file that it is in; others may be in the same one.
     path: Path
+    #: Unique within a folder. The file's name without suffix, unless the file lists variants.
+    name: str
     #: Id in the threat catalogue, for example "T12"; empty for honest and wrong candidates.
     id: str
     #: First line of the docstring, without the id.
@@ -72,9 +71,10 @@ class Entry:
     finding: str = ""
 
     @property
-    def name(self) -> str:
-        """Return the file name without its suffix: unique within a folder."""
-        return self.path.stem
+    def address(self) -> str:
+        """Return what names this candidate alone: its path, and its name where a file has several."""
+        path = str(self.path.resolve())
+        return path if self.name == self.path.stem else f"{path}::{self.name}"
 
     def runs_on(self, kind: str, backends: Collection[str]) -> bool:
         """Return whether a service with a device of this kind ("cuda" or "cpu") and these backends accepts it.
@@ -96,48 +96,77 @@ def find() -> Path:
 
 
 def entries(folder: Path) -> Iterator[Entry]:
-    """Read the candidates of one folder, ordered by name."""
-    for path in sorted(folder.glob("*.py")):
-        if not path.name.startswith("test_") and path.name != "conftest.py":
-            yield read(path)
-
-
-def read(path: Path) -> Entry:
-    """Read one candidate.
+    """Read the candidates of one folder, ordered by name.
 
     Raises:
-        CorpusError: its header is malformed.
+        CorpusError: a file is malformed, or two candidates have the same name.
     """
-    source = path.read_text(encoding="utf-8")
-    found = _DOCSTRING.match(source)
-    if found is None:
-        raise CorpusError(f"{path.name}: must begin with a docstring")
-    lines = found[1].strip().splitlines()
-    keys = _keys(lines[1:], path)
+    found: dict[str, Entry] = {}
+    for path in sorted(folder.glob("*.py")):
+        if path.name.startswith("test_") or path.name == "conftest.py":
+            continue
+        for entry in read_all(path):
+            if other := found.get(entry.name):
+                raise CorpusError(f"{path.name}: {entry.name} is also in {other.path.name}; give one another name")
+            found[entry.name] = entry
+    yield from (found[name] for name in sorted(found))
+
+
+def read(path: Path, name: str = "") -> Entry:
+    """Read one candidate: the only one of a file, or the one of this name.
+
+    Raises:
+        CorpusError: the file is malformed, has no candidate of this name, or has several and none is chosen.
+    """
+    known = {entry.name: entry for entry in read_all(path)}
+    if not name and len(known) == 1:
+        name = next(iter(known))
+    if name not in known:
+        problem = f"has no candidate {name}" if name else f"has {len(known)} candidates"
+        choices = ", ".join(f"{path.name}::{each}" for each in known)
+        raise CorpusError(f"{path.name}: {problem}; choose one of {choices}")
+    return known[name]
+
+
+def read_all(path: Path) -> list[Entry]:
+    """Read the candidates of one file: one, or several if it lists variants.
+
+    Raises:
+        CorpusError: the header of one is malformed, or the list is.
+    """
+    sources = expand(path.stem, path.read_text(encoding="utf-8"))
+    return [_entry(path, name, source) for name, source in sources.items()]
+
+
+def _entry(path: Path, name: str, source: str) -> Entry:
+    where = path.name if name == path.stem else f"{path.name}::{name}"
+    described = docstring(source, where)
+    keys = described.keys
     root = path.resolve().parent.parent
     outcomes = _names(keys.get("outcome", _DEFAULT_OUTCOME.get(path.resolve().parent.name, "")))
     devices = _names(keys.get("devices", "cpu, cuda"))
     if not outcomes or not set(outcomes) <= set(EvalResult.Outcome.keys()):
-        raise CorpusError(f"{path.name}: outcome: {', '.join(outcomes) or 'missing'}")
+        raise CorpusError(f"{where}: outcome: {', '.join(outcomes) or 'missing'}")
     if not devices or not set(devices) <= {"cpu", "cuda"}:
-        raise CorpusError(f"{path.name}: devices: {', '.join(devices)}")
+        raise CorpusError(f"{where}: devices: {', '.join(devices)}")
     try:
         request = json.loads(keys.get("request", "{}"))
     except ValueError as error:
-        raise CorpusError(f"{path.name}: request: {error}") from error
+        raise CorpusError(f"{where}: request: {error}") from error
     if not isinstance(request, dict):
-        raise CorpusError(f"{path.name}: request: not a JSON object")
-    catalogued = _ID.match(path.name)
+        raise CorpusError(f"{where}: request: not a JSON object")
+    catalogued = _ID.match(name)
     return Entry(
         path=path,
+        name=name,
         id=catalogued[1] if catalogued else "",
-        title=_TITLE_ID.sub("", lines[0].strip(), count=1),
+        title=_TITLE_ID.sub("", described.title, count=1),
         source=source,
-        problem=_existing(_problems(root), keys.get("problem", ""), path),
+        problem=_existing(_problems(root), keys.get("problem", ""), where),
         backend=keys.get("backend", "triton"),
         outcomes=outcomes,
         devices=devices,
-        honest=_existing(root / "honest", keys["honest"], path) if "honest" in keys else None,
+        honest=_existing(root / "honest", keys["honest"], where) if "honest" in keys else None,
         request=request,
         finding=keys.get("finding", ""),
     )
@@ -228,24 +257,12 @@ def _first_line_with_escape(result: EvalResult) -> str:
     return next(line.strip()[:200] for line in text.splitlines() if ESCAPED in line)
 
 
-def _keys(lines: list[str], path: Path) -> dict[str, str]:
-    keys: dict[str, str] = {}
-    for line in reversed(lines):
-        found = _LINE.fullmatch(line.strip())
-        if found is None:
-            break
-        if found[1] not in _KEYS:
-            raise CorpusError(f"{path.name}: unknown key {found[1]!r}; choose one of {', '.join(_KEYS)}")
-        keys[found[1]] = found[2].strip()
-    return keys
-
-
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _existing(folder: Path, name: str, path: Path) -> Path:
+def _existing(folder: Path, name: str, where: str) -> Path:
     found = folder / f"{name}.py"
     if not name or not found.is_file():
-        raise CorpusError(f"{path.name}: there is no {folder.name}/{name or '?'}.py")
+        raise CorpusError(f"{where}: there is no {folder.name}/{name or '?'}.py")
     return found
