@@ -11,7 +11,8 @@ from typing import Any, cast
 import pytest
 import torch
 
-from kerneldyno.evaluator.judge.lane import JudgeContext, Lane, LeakError
+from kerneldyno.evaluator.judge.context import JudgeContext
+from kerneldyno.evaluator.judge.lane import Lane, LeakError
 from kerneldyno.evaluator.judge.memory.footprint import Footprint
 from kerneldyno.evaluator.judge.memory.ledger import Ledger
 from kerneldyno.evaluator.judge.problems.cache import Announce

@@ -9,7 +9,8 @@ from typing import Any, cast
 import pytest
 
 from kerneldyno.evaluator.devices.base import Device, Probe
-from kerneldyno.evaluator.judge.lane import JudgeContext, Lane
+from kerneldyno.evaluator.judge.context import JudgeContext
+from kerneldyno.evaluator.judge.lane import Lane
 from kerneldyno.evaluator.judge.runners.lease import Lease
 from kerneldyno.evaluator.judge.timing import quiet
 from kerneldyno.evaluator.judge.timing.quiet import Quiet

@@ -8,7 +8,8 @@ from typing import Any, cast
 import pytest
 import torch
 
-from kerneldyno.evaluator.judge.lane import JudgeContext, Lane
+from kerneldyno.evaluator.judge.context import JudgeContext
+from kerneldyno.evaluator.judge.lane import Lane
 from kerneldyno.evaluator.judge.problems.counting import Counted
 from tests.evaluator import judge_harness
 

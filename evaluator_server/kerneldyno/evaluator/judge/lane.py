@@ -15,13 +15,12 @@ import re
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import torch
 
 from kerneldyno.v1 import evaluation_pb2 as pb
 
-from ..devices.base import Device
 from ..shared.out_of_memory import asked_bytes, free_bytes, held_bytes
 from ..shared.spec import EvalSpec
 from ..shared.tracebacks import CANDIDATE_FILE, describe_error
@@ -29,22 +28,19 @@ from ..toolkits import ReferenceFailure
 from .checks import provenance
 from .checks.candidate import Candidate
 from .checks.correctness import check
+from .context import JudgeContext
 from .memory import footprint
-from .memory.ledger import Ledger
 from .problems import examination, trial
-from .problems.cache import Announce, BuiltProblem, NeedsMoreError, Problems
+from .problems.cache import Announce, BuiltProblem, NeedsMoreError
 from .results import verdict
 from .results.record import Finished, Record
 from .results.stages import Stages
 from .results.times import Times
 from .runners.handle import RunnerGarbled, RunnerGone, RunnerStartError
-from .runners.pool import Pool
 from .runners.side import Sizes
 from .timing import roofline
 from .timing.measured import Measured
-from .timing.processors import Processors
-from .timing.quiet import DeviceBusyError, Quiet
-from .timing.reference_runners import References
+from .timing.quiet import DeviceBusyError
 from .timing.report import report
 from .timing.rounds import TimingSession
 
@@ -72,29 +68,6 @@ _STREAMS = re.compile("stream|graph|rnn|lstm|gru|compile", re.IGNORECASE)
 
 class LeakError(Exception):
     """A reference does not free its memory. This process must not judge any more."""
-
-
-@dataclass(slots=True)
-class JudgeContext:
-    """What the lanes of one device share."""
-
-    device: Device
-    pool: Pool
-    problems: Problems
-    references: References
-    quiet: Quiet
-    ledger: Ledger
-    memory_bytes: int
-    processors: Processors
-    busy_seconds: float = 0.0
-    #: Cycles of the device's clock per second, measured when the judge started; 1 on a device without such a clock.
-    hertz: float = 1.0
-    roof: roofline.Roof = field(init=False)
-
-    def __post_init__(self) -> None:
-        if (pace := self.device.pace()) is not None:
-            self.hertz = pace.hertz
-        self.roof = roofline.Roof(self.device, self.pool.lease, self.quiet)
 
 
 class Lane:

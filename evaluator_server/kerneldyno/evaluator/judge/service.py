@@ -22,8 +22,9 @@ from ..devices.base import Device, DeviceDescription
 from ..shared import wire
 from ..walls import Layer
 from . import frames
+from .context import JudgeContext
 from .hygiene import Hygiene, SickDeviceError
-from .lane import JudgeContext, Lane, LeakError
+from .lane import Lane, LeakError
 from .memory.footprint import CONTEXT_BYTES
 from .memory.ledger import Ledger, lacked_memory
 from .problems.cache import Announce, Problems

@@ -32,7 +32,7 @@ _CONSPICUOUS = 4.0
 #: The largest error may be this many times the largest error of a tier's rounding.
 _EXCESS = 8.0
 #: Number of float64 runs with moved operands that show how far rounding moves each element.
-_RUNS = 3
+RUNS = 3
 #: An element may be off by this many times the effect of rounding on it: a few sigma, intermediate results that are
 #: also rounded, and hardware that truncates where this rounds.
 _SPREAD = 16.0
@@ -163,15 +163,17 @@ def limits(
     index: int,
     least: float,
     off: float,
+    *,
+    runs: int = RUNS,
 ) -> torch.Tensor | None:
     """Return how far each element of an output may be off, shaped like it; None if that is unknown.
 
     `off` is the largest error of float32 arithmetic. `least` is the error that is always allowed, relative to the
-    element and the typical size.
+    element and the typical size. `runs` is the number of random runs that show the effect of rounding.
     """
     leaf = current.expected.leaves[index]
     squares, count = torch.zeros_like(leaf.truth), 0
-    for run in itertools.islice(_runs(problem, device, current, precision, index), _RUNS):
+    for run in itertools.islice(_runs(problem, device, current, precision, index), runs):
         squares += (run - leaf.truth).square_()
         count += 1
     if not count:

@@ -35,6 +35,11 @@ from . import arithmetic
 #: the right maximum overflows in one element of nearly every row.
 _FEW = 1e-3
 _FEW_ROWS = 1e-2
+#: One row that overflows is few if an output has at least this many rows, although it is more than the share above.
+_ROWS_FOR_ONE = 20
+#: Runs that show the effect of rounding before an answer counts as wrong. Rounding seldom turns one key of attention
+#: into another, and then by much: 3 runs missed that for 5 of 400 honest rows, 12 for 2 of 600.
+_MORE_RUNS = 12
 #: Terms that the reference does not have may be computed in this coarser arithmetic.
 _COARSER = {pb.PRECISION_FP64: pb.PRECISION_FP32, pb.PRECISION_FP32: pb.PRECISION_TF32}
 
@@ -65,8 +70,12 @@ def explained(
         off = float((leaf.value.double() - leaf.truth).abs().max())
         precision = tier or of_dtype(value.dtype)
         coarser = _COARSER.get(precision, precision)
-        most = arithmetic.limits(built.problem, device, current, coarser, index, least, off)
-        if most is None or not bool(((value.double() - leaf.truth).abs() <= most)[which].all()):
+        error = (value.double() - leaf.truth).abs()
+        for runs in (arithmetic.RUNS, _MORE_RUNS):
+            most = arithmetic.limits(built.problem, device, current, coarser, index, least, off, runs=runs)
+            if most is not None and bool((error <= most)[which].all()):
+                break
+        else:
             return ""
     return f"{few} of {total} elements are out of tolerance by no more than rounding explains"
 
@@ -81,7 +90,7 @@ def overflown(spec: EvalSpec, current: Trial, slot: torch.Tensor) -> str:
     said = []
     for wrong, view in zip(_wrong(current.expected, views, spec), views, strict=False):
         hit, rows = _rows_hit(wrong)
-        if hit > _FEW_ROWS * rows or bool((wrong & view.isfinite()).any()):
+        if hit > max(_FEW_ROWS * rows, rows >= _ROWS_FOR_ONE) or bool((wrong & view.isfinite()).any()):
             return ""
         if hit:
             said.append(f"{int(wrong.sum())} elements, in {hit} of {rows} rows,")
