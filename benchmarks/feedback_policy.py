@@ -55,7 +55,7 @@ _WORDS: tuple[tuple[str, dict[str, float]], ...] = (
     (r"shape \([^)]*\), expected", {"dimension": 5, "axis": 2}),
     (r"dtype \S+, expected", {"dtype": 5}),
     (r"is an? \w+, expected|parts, expected", {"structure": 5}),
-    (r"inputs are not what", {"in place": 5}),
+    (r"inputs differ from what", {"in place": 5}),
     (r"lower precision|rounding", {"precision": 3}),
     (r"fuse", {"one launch": 3, "fewer operators": 2}),
     (r"copies or fills", {"fewer copies": 4}),

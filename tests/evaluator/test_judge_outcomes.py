@@ -27,7 +27,7 @@ CASES: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "wrong dtype": (candidate(end="y = y.half()"), {}, "INCORRECT", "dtype"),
     "wrong structure": (candidate(end="y = (y, y)"), {}, "INCORRECT", "structure|tuple"),
     "not a number": (candidate(end="y[0, 0] = float('nan')"), {}, "INCORRECT", "not finite"),
-    "changes its input": (candidate(end="x.zero_()"), {}, "INCORRECT", "inputs are not what"),
+    "changes its input": (candidate(end="x.zero_()"), {}, "INCORRECT", "inputs differ from what"),
     "syntax error": ("def f(:\n", {}, "COMPILE_ERROR", "SyntaxError"),
     "import error": ("import no_such_module\n", {}, "COMPILE_ERROR", "no_such_module"),
     "no class": ("x = 1\n", {}, "INVALID", "kernel_code: defines no ModelNew"),
