@@ -5,14 +5,18 @@ The scheduler answers work that it has judged before from its store, so a traini
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import grammar
+import programs
 import trusting
 from judging import BEYOND_BELIEF, COVERAGE_WEIGHT, Key, Paid, Written, paid_by_claim, reward_spec
+from problem import Problem
 
 from kerneldyno.client import EvalResult
 from kerneldyno.rewards.scoring import score
@@ -48,6 +52,12 @@ class Recorded:
         return replace(found, reward=found.reward + COVERAGE_WEIGHT * found.coverage) if pr else found
 
 
+def fingerprint(problems: Sequence[Problem]) -> str:
+    """Return a digest of all references and programs: verdicts of other sources say nothing about these."""
+    sources = [each.reference + programs.write(each, plan) for each in problems for plan in grammar.plans()]
+    return hashlib.sha256("\0".join(sources).encode()).hexdigest()
+
+
 def read(path: Path) -> tuple[Recorded, dict[str, Any]]:
     """Return the verdicts of a results.json of train.py, and its content. Raises RecordError, OSError."""
     try:
@@ -56,6 +66,7 @@ def read(path: Path) -> tuple[Recorded, dict[str, Any]]:
             checks: {_key(name): _read_paid(fields) for name, fields in table.items()}
             for checks, table in results["verdicts"].items()
         }
+        verdicts["on"]  # the truth that figures are computed from
         claims = {_key(name): trusting.Claim(**fields) for name, fields in results.get("claims", {}).items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RecordError(f"{path} is no results.json of train.py: {error}") from error

@@ -102,6 +102,8 @@ def main() -> int:
         parser.error(f"--oversample {options.oversample}: give a factor from 1 to 4")
     if options.replay and (options.anew or options.record):
         parser.error("--replay has nothing judged; leave out --anew and --record")
+    if options.replay and options.replay.resolve().parent == options.out.resolve():
+        parser.error(f"--out {options.out} holds the run to replay, and would be overwritten; give another folder")
     if options.adaptive and options.oversample > 1:
         parser.error("--adaptive and --oversample are two ways to find groups that differ; give one of them")
     try:
@@ -162,6 +164,8 @@ async def replay(
     """Train as `experiment` does, paid by recorded verdicts; write results.json. Raises RecordError."""
     if earlier["preset"] != options.preset:
         raise RecordError(f"{options.replay} has verdicts of --preset {earlier['preset']}")
+    if earlier.get("sources") != replaying.fingerprint(PRESETS[options.preset]()):
+        raise RecordError(f"{options.replay} has verdicts of other programs or references than today's: survey again")
     training = Training(options, examples)
     training.results |= {name: earlier[name] for name in ("verdicts", "claims", "sessions") if name in earlier}
     await training.learn(given, given.verdicts["on"])
@@ -183,6 +187,7 @@ class Training:
             "preset": options.preset,
             "updates": options.updates,
             "masked": options.masked,
+            "sources": replaying.fingerprint(self.problems),
             "settings": [asdict(setting) for setting in self.settings],
             "runs": {},
         }

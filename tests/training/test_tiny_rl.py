@@ -400,7 +400,8 @@ def quick_results(**changes: object) -> dict[str, object]:
         for plan in grammar.plans()
     }
     claims = {f"{only.name}/stale": {"correct": True, "speedup": 40.0, "coverage": 0.0, "error": ""}}
-    return {"preset": "quick", "verdicts": {"on": table, "off": table}, "claims": claims} | changes
+    sources = replaying.fingerprint([only])
+    return {"preset": "quick", "sources": sources, "verdicts": {"on": table, "off": table}, "claims": claims} | changes
 
 
 async def test_recorded_verdicts_pay_what_the_stream_would(tmp_path: Path) -> None:
@@ -440,6 +441,8 @@ def test_a_policy_learns_from_recorded_verdicts_without_services(
         ("not JSON", "is no results.json"),
         ('{"preset": "quick"}', "is no results.json"),
         (json.dumps(quick_results(preset="h200")), "has verdicts of --preset h200"),
+        (json.dumps(quick_results(verdicts={"off": {}})), "is no results.json"),
+        (json.dumps(quick_results(sources="other")), "other programs or references"),
     ],
 )
 def test_what_cannot_be_replayed_is_refused(
@@ -452,3 +455,15 @@ def test_what_cannot_be_replayed_is_refused(
     with pytest.raises(SystemExit, match="2"):
         train.main()
     assert reason in capsys.readouterr().err
+
+
+def test_a_run_is_not_overwritten_by_its_own_replay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (path := tmp_path / "results.json").write_text(json.dumps(quick_results()))
+    (tmp_path / "verdicts.sqlite").write_text("kept")
+    monkeypatch.setattr(sys, "argv", ["train.py", "--preset", "quick", "--replay", str(path), "--out", str(tmp_path)])
+    with pytest.raises(SystemExit, match="2"):
+        train.main()
+    assert "would be overwritten" in capsys.readouterr().err
+    assert (tmp_path / "verdicts.sqlite").read_text() == "kept"
