@@ -62,7 +62,8 @@ async def test_the_node_says_what_it_is_and_has() -> None:
         assert {"kernelbench", "kernel_simple"} <= set(said.toolkits)
         assert (said.environment.torch_version, said.environment.device) == ("0.fake", "")
         assert (said.profiling, dict(said.labels)) == (False, {"rack": "a"})
-        assert link.connected
+        # The scheduler has heard the node a moment before the node has its answer.
+        await eventually(lambda: link.connected)
 
 
 async def test_a_node_obeys_cancels_and_desired_state() -> None:
