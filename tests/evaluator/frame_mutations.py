@@ -75,6 +75,8 @@ def _hostile(rng: random.Random) -> Any:
         [[[]], {}], {"tensor": 0}, {"tensor": -1}, {"tensor": 10**9}, {"tensor": [0]}, {"tuple": []}, {"tuple": {}},
         {"dict": [[1]]}, {"dict": 0}, {"dtype": "load"}, {"device": "cuda"}, {"ok": {"ok": None}}, {"error": None},
         _Raw("[" * 200 + "]" * 200), _Raw("[" * 20000 + "]" * 20000), _Raw('{"a":' * 3000 + "1" + "}" * 3000),
+        # Just flat enough for the parser, and at some of these depths too deep for code that handles the value.
+        _Raw("[" * (near := rng.randrange(940, 1000)) + "]" * near),
         ["float32", [4], [1], True], ["float32", [4], [1], False], ["load", [4], [1], True], [0.0] * 7, [1e-9] * 3,
     ]  # fmt: skip
     return rng.choice(values)

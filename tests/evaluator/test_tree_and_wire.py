@@ -110,6 +110,22 @@ def test_garbage_is_a_protocol_error(garbage: bytes) -> None:
             wire.receive(right, limit=1024)
 
 
+def test_the_deepest_output_passes_and_deeper_frames_are_refused() -> None:
+    """A value that the parser takes could still be too deep for code that compares or prints it."""
+    deepest: Any = torch.ones(1)
+    for _ in range(32):
+        deepest = {"part": deepest}
+    structure, tensors = tree.flatten(deepest)
+    back = tree.rebuild(wire.decode(wire.encode({"ok": {"structure": structure}})[4:])["ok"]["structure"], tensors, CPU)
+    for _ in range(32):
+        back = back["part"]
+    assert back is tensors[0]
+    for deep in (b'{"a":' * wire.MAX_LEVELS + b"1" + b"}" * wire.MAX_LEVELS, b'{"a":%s}' % (b"[" * 127 + b"]" * 127)):
+        wire.decode(deep)
+        with pytest.raises(wire.ProtocolError, match="levels"):
+            wire.decode(b'{"ok":%s}' % deep)
+
+
 async def test_what_a_peer_said_before_it_died_is_read_although_a_write_has_failed() -> None:
     ours, theirs = socket.socketpair()
     reader, writer = await wire.connect(ours)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import array
 import asyncio
 import contextlib
+import itertools
 import json
 import socket
 import struct
@@ -22,6 +23,10 @@ MAX_TRUSTED_FRAME = 64 * 1024 * 1024
 #: Largest frame in bytes from a runner, enough for a traceback of 8 KiB and 1000 timings. A larger one is an attack on
 #: the judge's memory.
 MAX_RUNNER_FRAME = 1024 * 1024
+
+#: Most levels of lists and objects in a frame. Outputs have up to 32, and a dict takes three (`tree`). Without this
+#: bound a peer could send a value that is just flat enough for the parser, and too deep for whoever prints it.
+MAX_LEVELS = 128
 
 _LENGTH = struct.Struct(">I")
 #: At most this many bytes are read from the socket of a peer that is gone, and the size in bytes of each read.
@@ -48,7 +53,18 @@ def decode(body: bytes) -> Frame:
         raise ProtocolError(f"not JSON: {error}") from None
     if not isinstance(frame, dict):
         raise ProtocolError(f"not an object: {type(frame).__name__}")
+    _check_levels(frame)
     return frame
+
+
+def _check_levels(frame: Frame) -> None:
+    level: list[Any] = [frame]
+    for _ in range(MAX_LEVELS):
+        parts = itertools.chain.from_iterable(each.values() if isinstance(each, dict) else each for each in level)
+        level = [part for part in parts if isinstance(part, dict | list)]
+        if not level:
+            return
+    raise ProtocolError(f"more than {MAX_LEVELS} levels of lists and objects")
 
 
 def _checked_length(header: bytes, limit: int) -> int:
