@@ -231,17 +231,7 @@ async def run_scripted(row: Row, seconds: float, *, crash: bool = False) -> None
     with contextlib.ExitStack() as stack:
         journal = stack.enter_context(tempfile.TemporaryDirectory(prefix="kerneldyno-rewards-")) + "/scheduler.sqlite"
         address, process = stack.enter_context(scheduler(journal))
-        command = [
-            sys.executable,
-            "-m",
-            "kerneldyno.testing",
-            "--scheduler",
-            address,
-            "--node-id",
-            "n",
-            "--nodes",
-            str(NODES),
-        ]
+        command = [sys.executable, "-m", "kerneldyno.testing", "--scheduler", address, "--node-id", "n"]
         command += ["--nodes", str(NODES), "--lanes", str(LANES), "--mean-seconds", str(seconds), "--spread", "0.7"]
         stack.enter_context(spawned(command))
         async with AsyncClient(address, window=4096) as client:

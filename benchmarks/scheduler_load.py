@@ -93,17 +93,7 @@ async def service(nodes: int = 8, devices: int = 1, lanes: int = 8, **options: A
         scheduler = stack.enter_context(spawned(command, stdout=subprocess.PIPE))
         assert scheduler.stdout is not None
         address = scheduler.stdout.readline().decode().split("grpc=")[1].split()[0]
-        command = [
-            sys.executable,
-            "-m",
-            "kerneldyno.testing",
-            "--scheduler",
-            address,
-            "--node-id",
-            "n",
-            "--nodes",
-            str(nodes),
-        ]
+        command = [sys.executable, "-m", "kerneldyno.testing", "--scheduler", address, "--node-id", "n"]
         command += ["--nodes", str(nodes), "--devices", str(devices), "--lanes", str(lanes)]
         simulated = stack.enter_context(spawned(command))
         async with _open(address) as peer:

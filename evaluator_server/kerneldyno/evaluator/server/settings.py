@@ -182,9 +182,8 @@ def find_devices(wanted: str, environ: Mapping[str, str], root: Path = Path("/")
     """Return the devices that an option names.
 
     Args:
-        wanted: "auto", "cpu", "cuda", or a list such as "cuda:0,cuda:1". CUDA numbers the devices in
-        CUDA_VISIBLE_DEVICES
-            from 0, so "cuda:0" is the first of them.
+        wanted: "auto", "cpu", "cuda", or a list such as "cuda:0,cuda:1". CUDA numbers the devices
+            in CUDA_VISIBLE_DEVICES from 0, so "cuda:0" is the first of them.
         environ: Environment variables.
         root: The root of the file system.
 

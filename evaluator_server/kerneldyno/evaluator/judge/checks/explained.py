@@ -90,7 +90,8 @@ def overflown(spec: EvalSpec, current: Trial, slot: torch.Tensor) -> str:
     said = []
     for wrong, view in zip(_wrong(current.expected, views, spec), views, strict=False):
         hit, rows = _rows_hit(wrong)
-        if hit > max(_FEW_ROWS * rows, rows >= _ROWS_FOR_ONE) or bool((wrong & view.isfinite()).any()):
+        least = 1 if rows >= _ROWS_FOR_ONE else 0
+        if hit > max(_FEW_ROWS * rows, least) or bool((wrong & view.isfinite()).any()):
             return ""
         if hit:
             said.append(f"{int(wrong.sum())} elements, in {hit} of {rows} rows,")
