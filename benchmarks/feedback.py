@@ -1,7 +1,7 @@
 """Measure the value of feedback: how many broken programs a scripted model repairs that reads nothing but the text.
 
     python -m benchmarks.feedback [--device cpu] [--seeds 10] [--draws 4] [--turns 3] [--variants none,default]
-        [--cases 8] [--compare OTHER_FEEDBACK.py] [--json FILE]
+        [--families slow] [--cases 8] [--compare OTHER_FEEDBACK.py] [--json FILE]
 
 A real scheduler and evaluator judge each program of feedback_cases.py. The model (feedback_policy.py) gets one of several
 texts about the result (feedback_variants.py), in the prompts of `kerneldyno rollout`, and returns a changed program; this
@@ -26,7 +26,7 @@ import math
 import random
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -173,11 +173,14 @@ async def draw(options: argparse.Namespace, number: int) -> Draw:
         services = await asyncio.to_thread(stack.enter_context, LocalServices(devices=options.device))
         async with AsyncClient(services.address) as client, client.reward_stream(_REWARD) as stream:
             gpu = "cuda" in {device.kind for node in await client.nodes() for device in node.devices}
-            chosen = _chosen(cases(), options.cases, gpu=gpu)
+            chosen = _chosen(cases(), options.families, options.cases, gpu=gpu)
+            if not chosen:
+                raise SystemExit(f"feedback.py: no program is left: the family {SLOW!r} needs a GPU (--device cuda:0)")
             judging = Judging(stream)
             not_so = await broken(judging, chosen)
             turns: dict[str, dict[str, list[int]]] = {}
             for name, variant in _rows(options, gpu=gpu).items():
+                print(f"draw {number}: {len(judging.known)} programs judged; row {name}", file=sys.stderr, flush=True)
                 seeds = range(
                     number * options.seeds, (number + 1) * options.seeds if variant else number * options.seeds + 1
                 )
@@ -194,9 +197,9 @@ def _rows(options: argparse.Namespace, *, gpu: bool) -> dict[str, Variant | None
     return here | (of_file(options.compare) if options.compare else {}) | {ORACLE: None}
 
 
-def _chosen(every: Sequence[Case], count: int | None, *, gpu: bool) -> list[Case]:
-    """Return the cases that can run here, or some of each family."""
-    here = [case for case in every if gpu or case.family != SLOW]
+def _chosen(every: Sequence[Case], families: Sequence[str], count: int | None, *, gpu: bool) -> list[Case]:
+    """Return the cases of these families that can run here, or some of each family."""
+    here = [case for case in every if case.family in families and (gpu or case.family != SLOW)]
     if count is None or count >= len(here):
         return here
     step = len(here) / count
@@ -259,6 +262,9 @@ def main() -> int:
     parser.add_argument("--draws", type=int, default=4, help="how often to repeat everything (default: 4)")
     parser.add_argument("--turns", type=int, default=3, help="largest number of repairs (default: 3)")
     parser.add_argument("--variants", type=_variants, default=list(VARIANTS), help="some of: " + ", ".join(VARIANTS))
+    parser.add_argument(
+        "--families", type=_families, default=list(FAMILIES), help="some of: " + ", ".join(FAMILIES) + " (default: all)"
+    )
     parser.add_argument("--cases", type=int, help="number of programs, evenly from the list (default: all)")
     parser.add_argument("--compare", type=Path, help="a feedback.py of another commit, for additional rows")
     parser.add_argument("--json", type=Path, help="also write everything to this file")
@@ -282,9 +288,17 @@ def main() -> int:
 
 
 def _variants(text: str) -> list[str]:
+    return _some_of(VARIANTS, text)
+
+
+def _families(text: str) -> list[str]:
+    return _some_of(FAMILIES, text)
+
+
+def _some_of(known: Collection[str], text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
-    if unknown := [name for name in names if name not in VARIANTS]:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is unknown; choose of {', '.join(VARIANTS)}")
+    if unknown := [name for name in names if name not in known]:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is unknown; choose of {', '.join(known)}")
     return names
 
 

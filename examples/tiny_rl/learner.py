@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
@@ -80,9 +80,9 @@ class Run:
         self.history: list[dict[str, float]] = []
         self.last: list[list[Written]] = []
 
-    async def learn(self, updates: int) -> None:
-        """Make updates until there are `updates`, each from episodes of the current policy."""
-        while len(self.history) < updates:
+    async def learn(self, updates: int, may_begin: Callable[[], bool] = lambda: True) -> None:
+        """Make updates, each from episodes of the current policy, until there are `updates` or none may begin."""
+        while len(self.history) < updates and may_begin():
             batch = await self.play()
             self.history.append({**self.describe(batch), **self.update(batch)})
             self.last = [*self.last[-4:], batch.turns[-1]]

@@ -66,6 +66,7 @@ def main() -> int:
         "results", type=Path, nargs="+", help="later files add runs to the first one or replace its runs"
     )
     parser.add_argument("--images", type=Path, default=Path("build/tiny_rl"))
+    parser.add_argument("--name", default="tiny_rl", help="what the names of the images begin with (default: tiny_rl)")
     options = parser.parse_args()
     results = json.loads(options.results[0].read_text())
     for path in options.results[1:]:
@@ -74,8 +75,8 @@ def main() -> int:
     for name, settings, panels in _FIGURES:
         present = [setting for setting in settings if setting in results["runs"]]
         if present:
-            draw(results["runs"], present, panels, options.images / f"tiny_rl_{name}.png")
-    draw_turns(results["runs"], options.images / "tiny_rl_turns.png")
+            draw(results["runs"], present, panels, options.images / f"{options.name}_{name}.png")
+    draw_turns(results["runs"], options.images / f"{options.name}_turns.png")
     print(table_of_choices(results), table_of_ends(results["runs"]), table_of_second_looks(results), sep="\n")
     return 0
 
@@ -154,7 +155,9 @@ def table_of_choices(results: dict[str, Any]) -> str:
             cell(off) if off else "",
             (f"{claim['speedup']:.2f}" if claim["correct"] else "wrong") if claim else "",
         ]
-        rows.append([plan.name, *cells, f"{claim['coverage']:.2f}" if claim and claim["correct"] else ""])
+        believed = claim["coverage"] if claim and claim["correct"] else None
+        coverage = verdicts["on"][keys[-1]]["coverage"] or believed  # the judge has none where it cannot profile
+        rows.append([plan.name, *cells, "" if coverage is None else f"{coverage:.2f}"])
     return markdown(rows)
 
 

@@ -58,8 +58,13 @@ def fingerprint(problems: Sequence[Problem]) -> str:
     return hashlib.sha256("\0".join(sources).encode()).hexdigest()
 
 
-def read(path: Path) -> tuple[Recorded, dict[str, Any]]:
-    """Return the verdicts of a results.json of train.py, and its content. Raises RecordError, OSError."""
+def read(path: Path, preset: str, problems: Sequence[Problem]) -> tuple[Recorded, dict[str, Any]]:
+    """Return the verdicts of a results.json of train.py, and its content.
+
+    Raises:
+        OSError: The file cannot be read.
+        RecordError: It is no results.json, or its verdicts are of another preset, other programs or other references.
+    """
     try:
         results: dict[str, Any] = json.loads(path.read_text())
         verdicts = {
@@ -70,6 +75,10 @@ def read(path: Path) -> tuple[Recorded, dict[str, Any]]:
         claims = {_key(name): trusting.Claim(**fields) for name, fields in results.get("claims", {}).items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RecordError(f"{path} is no results.json of train.py: {error}") from error
+    if results.get("preset") != preset:
+        raise RecordError(f"{path} has verdicts of --preset {results.get('preset')}")
+    if results.get("sources") != fingerprint(problems):
+        raise RecordError(f"{path} has verdicts of other programs or references than today's: survey again")
     return Recorded(verdicts, claims), results
 
 

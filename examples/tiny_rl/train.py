@@ -5,6 +5,7 @@
     python examples/tiny_rl/train.py --preset h200       a GPU, larger problems, coverage by the profiler
     python examples/tiny_rl/train.py ... --seconds 500   stop after this time; the same command with --resume continues
     python examples/tiny_rl/train.py ... --replay results.json   train by the verdicts of an earlier run, without services
+    python examples/tiny_rl/train.py ... --truth results.json --anew   judge every turn, and nothing before that
 
 Every turn goes through the reward stream of a real scheduler with a real evaluator. There are few programs, so the
 scheduler judges each once and then answers from its store: a verdict is one draw of a noisy clock, and does not change
@@ -95,15 +96,22 @@ def main() -> int:
     parser.add_argument(
         "--replay", type=Path, metavar="RESULTS.json", help="start no services; pay by the verdicts of this earlier run"
     )
+    parser.add_argument(
+        "--truth",
+        type=Path,
+        metavar="RESULTS.json",
+        help="take the strict verdicts of this earlier run as the truth; do not judge every program first",
+    )
     options = parser.parse_args()
     seeds, updates, _ = DEFAULTS[options.preset]
     options.seeds, options.updates = options.seeds or seeds, options.updates or updates
     if not 1 <= options.oversample <= 4:
         parser.error(f"--oversample {options.oversample}: give a factor from 1 to 4")
-    if options.replay and (options.anew or options.record):
-        parser.error("--replay has nothing judged; leave out --anew and --record")
-    if options.replay and options.replay.resolve().parent == options.out.resolve():
-        parser.error(f"--out {options.out} holds the run to replay, and would be overwritten; give another folder")
+    if options.replay and (options.anew or options.record or options.truth):
+        parser.error("--replay has nothing judged; leave out --anew, --record and --truth")
+    for earlier in filter(None, (options.replay, options.truth)):
+        if earlier.resolve().parent == options.out.resolve():
+            parser.error(f"--out {options.out} holds {earlier.name}, which would be overwritten; give another folder")
     if options.adaptive and options.oversample > 1:
         parser.error("--adaptive and --oversample are two ways to find groups that differ; give one of them")
     try:
@@ -112,7 +120,9 @@ def main() -> int:
             if options.warm_from
             else None
         )
-        given = replaying.read(options.replay) if options.replay else None
+        problems = PRESETS[options.preset]()
+        given = replaying.read(options.replay, options.preset, problems) if options.replay else None
+        known = replaying.read(options.truth, options.preset, problems)[0] if options.truth else None
         recorder = TrajectoryWriter(options.record) if options.record else None
     except (OSError, ValueError, TrajectoryFileError) as error:
         parser.error(str(error))
@@ -120,7 +130,7 @@ def main() -> int:
     with recorder or nullcontext():
         try:
             if given is None:
-                asyncio.run(experiment(options, examples, recorder))
+                asyncio.run(experiment(options, known, examples, recorder))
             else:
                 asyncio.run(replay(options, *given, examples))
         except (ResumeError, RecordError) as error:
@@ -130,17 +140,24 @@ def main() -> int:
 
 async def experiment(
     options: argparse.Namespace,
+    known: Recorded | None = None,
     examples: tuple[torch.Tensor, torch.Tensor] | None = None,
     recorder: TrajectoryWriter | None = None,
 ) -> None:
-    """Judge every program, train every setting with every seed, judge the learned programs again; write results.json."""
+    """Judge every program, train every setting with every seed, judge the learned programs again; write results.json.
+
+    With verdicts that are `known` from an earlier run, only programs of the training are judged.
+    """
     on_gpu = options.preset == "h200"
     training = Training(options, examples)
     results, kept = training.results, training.kept
     with LocalServices(devices="cuda" if on_gpu else "cpu", store=kept.store) as services:
         async with AsyncClient(services.address) as client:
             judge = Judging(client, profiled=on_gpu)
-            truth = await survey(judge, training)
+            if known is None:
+                truth = await survey(judge, training)
+            else:
+                judge.claims, truth = known.claims, known.verdicts["on"]
             surveyed = _figures(judge, training.elapsed())
             judge = replace(judge, sent=0, waited=0.0, judged=0, stage_seconds={})
             judge.anew, judge.recorder = options.anew, recorder
@@ -150,7 +167,7 @@ async def experiment(
             results["sessions"] = kept.sessions
             training.write()
             judge.recorder, judge.anew = None, False
-            if training.elapsed() < options.seconds:
+            if training.has_time():
                 results["afresh"] = await afresh(judge, training.problems, results["runs"], truth)
     training.write()
 
@@ -162,10 +179,6 @@ async def replay(
     examples: tuple[torch.Tensor, torch.Tensor] | None,
 ) -> None:
     """Train as `experiment` does, paid by recorded verdicts; write results.json. Raises RecordError."""
-    if earlier["preset"] != options.preset:
-        raise RecordError(f"{options.replay} has verdicts of --preset {earlier['preset']}")
-    if earlier.get("sources") != replaying.fingerprint(PRESETS[options.preset]()):
-        raise RecordError(f"{options.replay} has verdicts of other programs or references than today's: survey again")
     training = Training(options, examples)
     training.results |= {name: earlier[name] for name in ("verdicts", "claims", "sessions") if name in earlier}
     await training.learn(given, given.verdicts["on"])
@@ -197,6 +210,10 @@ class Training:
         """Return the seconds since the experiment began."""
         return time.monotonic() - self._began
 
+    def has_time(self) -> bool:
+        """Return True until `--seconds` are over."""
+        return self.elapsed() < self._options.seconds
+
     async def learn(self, judge: Payer, truth: Mapping[Key, Paid]) -> None:
         """Train every setting with every seed, until `--seconds` are over; add the runs to the results."""
         options = self._options
@@ -207,8 +224,8 @@ class Training:
             run = Run(judge, self.problems, truth, setting, seed, start=start)
             self.kept.restore(run)
             updates = options.updates * setting.stretch
-            while len(run.history) < updates and self.elapsed() < options.seconds:
-                await run.learn(min(updates, len(run.history) + SAVED_EVERY))
+            while len(run.history) < updates and self.has_time():
+                await run.learn(min(updates, len(run.history) + SAVED_EVERY), self.has_time)
                 self.kept.save(run)
             if run.history:
                 self.results["runs"].setdefault(setting.name, []).append(run.report())
@@ -312,7 +329,7 @@ async def survey(judge: Judging, training: Training) -> dict[Key, Paid]:
 
 
 async def afresh(
-    judge: Judging, problems: Sequence[Problem], runs: dict[str, list[dict[str, Any]]], truth: dict[Key, Paid]
+    judge: Judging, problems: Sequence[Problem], runs: dict[str, list[dict[str, Any]]], truth: Mapping[Key, Paid]
 ) -> dict[str, Any]:
     """Judge the most frequent final programs of each setting again, strictly and without stored verdicts."""
     by_name = {problem.name: problem for problem in problems}

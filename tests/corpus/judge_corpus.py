@@ -1,6 +1,6 @@
 """Runs candidates of the corpus (attacks, honest and wrong ones) on one real judge; a script, and what the tests share.
 
-    python -m tests.corpus.judge_corpus [--jobs N] [--json FILE] [CANDIDATES ...]     (without arguments: all folders)
+    python -m tests.corpus.judge_corpus [--jobs N] [--repeat N] [--json FILE] [CANDIDATES ...]   (default: all folders)
 
 CANDIDATES are a folder, a file, one candidate of a file (corpus/attacks/T15_counter.py::T15_counter_4) or its name alone.
 
@@ -155,6 +155,8 @@ def row(run: Run, entry: Entry) -> Result:
         "why": why,
         "message": result.get("message", ""),
         "stages": {span["stage"]: span["duration"] for span in result.get("stages", ())},
+        # The cause of a rare failure may be visible only in its own result.
+        "result": None if why is None else result,
     }
 
 
@@ -169,6 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="CANDIDATES", default=[str(CORPUS / name) for name in FOLDERS])
     parser.add_argument("--jobs", type=int, default=JOBS, help="candidates under way at once")
+    parser.add_argument("--repeat", type=int, default=1, help="judge all of them this many times, on the same judge")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write one JSON object a line")
     chosen = parser.parse_args(arguments)
     try:
@@ -184,13 +187,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if judge.ready["op"] != "ready":
             print(judge.ready)
             return 1
-        run = Run(judge, entries, chosen.jobs)
-        for entry in entries:
-            rows.append(row(run, entry))
-            _show(rows[-1])
-            if chosen.json is not None:
-                with chosen.json.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(rows[-1]) + "\n")
+        for _ in range(chosen.repeat):
+            run = Run(judge, entries, chosen.jobs)
+            for entry in entries:
+                rows.append(row(run, entry))
+                _show(rows[-1])
+                if chosen.json is not None:
+                    with chosen.json.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(rows[-1]) + "\n")
     bad = [each for each in rows if not each["ok"]]
     others = len(candidates) - len(entries)
     skipped = f", {others} not for this device" if others else ""

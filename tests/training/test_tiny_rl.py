@@ -406,7 +406,7 @@ def quick_results(**changes: object) -> dict[str, object]:
 
 async def test_recorded_verdicts_pay_what_the_stream_would(tmp_path: Path) -> None:
     (path := tmp_path / "results.json").write_text(json.dumps(quick_results()))
-    given, _ = replaying.read(path)
+    given, _ = replaying.read(path, "quick", problem.quick())
     (only,) = problem.quick()
     own = next(plan for plan in grammar.plans() if plan.kind == "own" and plan.edge == "masked")
     turns = [Written(only, words, "g", at, 0) for at, words in enumerate((own.words, ("stale", "end"), ("own", "end")))]
@@ -435,6 +435,15 @@ def test_a_policy_learns_from_recorded_verdicts_without_services(
     assert run["history"][-1]["paid"] > run["history"][0]["paid"]
 
 
+async def test_no_update_begins_after_the_time_is_over(tmp_path: Path) -> None:
+    (path := tmp_path / "results.json").write_text(json.dumps(quick_results()))
+    given, _ = replaying.read(path, "quick", problem.quick())
+    run = learner.Run(given, problem.quick(), given.verdicts["on"], learner.Setting("checks on, TRLOO"), 0)
+    begun: list[None] = []
+    await run.learn(5, lambda: begun.append(None) is None and len(begun) <= 2)
+    assert len(run.history) == 2
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -445,24 +454,30 @@ def test_a_policy_learns_from_recorded_verdicts_without_services(
         (json.dumps(quick_results(sources="other")), "other programs or references"),
     ],
 )
+@pytest.mark.parametrize("option", ["--replay", "--truth"])
 def test_what_cannot_be_replayed_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], content: str, reason: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    content: str,
+    reason: str,
+    option: str,
 ) -> None:
     (path := tmp_path / "verdicts.json").write_text(content)
-    monkeypatch.setattr(
-        sys, "argv", ["train.py", "--preset", "quick", "--replay", str(path), "--out", str(tmp_path / "out")]
-    )
+    arguments = ["train.py", "--preset", "quick", option, str(path), "--out", str(tmp_path / "out")]
+    monkeypatch.setattr(sys, "argv", arguments)
     with pytest.raises(SystemExit, match="2"):
         train.main()
     assert reason in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["--replay", "--truth"])
 def test_a_run_is_not_overwritten_by_its_own_replay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str
 ) -> None:
     (path := tmp_path / "results.json").write_text(json.dumps(quick_results()))
     (tmp_path / "verdicts.sqlite").write_text("kept")
-    monkeypatch.setattr(sys, "argv", ["train.py", "--preset", "quick", "--replay", str(path), "--out", str(tmp_path)])
+    monkeypatch.setattr(sys, "argv", ["train.py", "--preset", "quick", option, str(path), "--out", str(tmp_path)])
     with pytest.raises(SystemExit, match="2"):
         train.main()
     assert "would be overwritten" in capsys.readouterr().err
