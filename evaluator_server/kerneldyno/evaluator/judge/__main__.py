@@ -58,8 +58,10 @@ def _serve(args: argparse.Namespace) -> int:
     device = open_device("cpu:0" if args.device.startswith("cpu") else "cuda:0")
     device.warm_up()
     hostmemory.limit_own(hostmemory.allowance())  # allocations of references beyond that fail, and nothing else does
-    # Import and compile now what takes seconds at its first use, while the zygote does the same.
-    torch.randn(2, device="meta") * 2
+    # Import and compile now what takes seconds at its first use, while the zygote does the same. A CPU device is to be
+    # ready soon instead: few of its problems need what the first line imports.
+    if device.kind != "cpu":
+        torch.randn(2, device="meta") * 2
     fused.warm_up(device.torch_device)
     if wire.receive(zygote) is None:
         sys.exit("the zygote ended before it was ready")
