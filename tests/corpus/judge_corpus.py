@@ -44,6 +44,11 @@ def select(folder: str) -> tuple[Entry, ...]:
     return tuple(in_order(corpus.entries(CORPUS / folder)))
 
 
+def has_time_compared(entry: Entry) -> bool:
+    """Return whether the time of an attack is compared with that of honest work."""
+    return entry.honest is not None
+
+
 def in_order(entries: Iterable[Entry]) -> list[Entry]:
     """Return those that this device can run, those of one problem together: a judge remembers few problems."""
     return sorted(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import psutil
@@ -17,12 +16,6 @@ pytestmark = pytest.mark.alone
 TWIN = REFERENCE.replace("class Model(", "class ModelNew(")
 #: Where a reference finds out that it is being timed: in a runner, and not in the judge.
 IN_RUNNER = "__import__('os').environ.get('USER') == 'candidate'"
-
-
-@pytest.fixture(scope="module")
-def judge() -> Iterator[Judge]:
-    with Judge() as running:
-        yield running
 
 
 def timed(judge: Judge, reference: str = REFERENCE, kernel: str = TWIN, **changes: Any) -> dict[str, Any]:
