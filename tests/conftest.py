@@ -25,7 +25,6 @@ _TOGETHER: dict[str, tuple[str, ...]] = {
     "corpora": ("tests/corpus",),
     "a judge": (
         "tests/evaluator/test_dtypes.py",
-        "tests/evaluator/test_judge_memory.py",
         "tests/evaluator/test_judge_outcomes.py",
         "tests/evaluator/test_judge_rules.py",
         "tests/evaluator/test_native.py",
@@ -34,10 +33,6 @@ _TOGETHER: dict[str, tuple[str, ...]] = {
         "tests/rewards/test_feedback_real.py",
     ),
 }
-
-# How long an example takes depends on what else the machine does.
-settings.register_profile("kerneldyno", deadline=None)
-settings.load_profile("kerneldyno")
 
 # Files that run beside each other share the processors, where torch's threads would only fight for them.
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -70,13 +65,23 @@ def cpu_services() -> Iterator[LocalServices]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add what `make test` says of the corpora."""
+    """Add what `make test` says of the corpora, and of all else that it samples."""
     parser.addoption(
         "--corpus",
         choices=("whole", "sample"),
         default="whole",
-        help="of tests with the marker `corpus`: all, or those of the sample that tests/sampling.py describes",
+        help="all tests with the marker `corpus` and all examples of hypothesis, or the sample of tests/sampling.py",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Say to tests/sampling.py and to hypothesis how much is tried."""
+    sampling.is_sample = config.getoption("corpus") == "sample"
+    # How long an example takes depends on what else the machine does. A sample has the same examples each time.
+    settings.register_profile(
+        "kerneldyno", deadline=None, max_examples=sampling.examples(100), derandomize=sampling.is_sample
+    )
+    settings.load_profile("kerneldyno")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
