@@ -29,6 +29,7 @@ _TOGETHER: dict[str, tuple[str, ...]] = {
         "tests/evaluator/test_judge_rules.py",
         "tests/evaluator/test_native.py",
         "tests/evaluator/test_parameters.py",
+        "tests/evaluator/test_reference_backend.py",
         "tests/evaluator/test_torch_settings.py",
         "tests/rewards/test_feedback_real.py",
     ),

@@ -124,12 +124,3 @@ def test_no_more_than_a_few_are_kept_and_those_not_for_long(judge: Judge) -> Non
         assert result["outcome"] == "CORRECT", result["message"]
     spares, kept = 1, {"cpu:0": 3}.get(DEVICE, 16)
     assert runners(judge) <= spares + 1 + kept
-
-
-def test_a_reference_with_a_backend_of_its_own_is_made_ready_where_it_is_timed(judge: Judge) -> None:
-    result = timed(judge, reference_backend="REFERENCE_BACKEND_TORCH_COMPILE", **limits(timing=120))
-    if result["outcome"] == "REFERENCE_ERROR":  # no compiler here: said so, and blamed on nobody else
-        assert "compil" in result["message"].lower()
-        return
-    assert result["outcome"] == "CORRECT", result["message"]
-    assert result["reference_timing"]["median_seconds"] > 0
