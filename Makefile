@@ -19,7 +19,7 @@ RELEASE_VENV := .venv-release
 help:
 	@echo "make demo       judge 80 real candidates (76 without a GPU) through a real scheduler and evaluator (GPU if there is one)"
 	@echo "make check      lint, typecheck and the pure tests, in a minute"
-	@echo "make test       run the tests that need no GPU, with a sample of the corpus (CORPUS=whole: all of it)"
+	@echo "make test       run the tests that need no GPU, with a sample of the corpora and of random examples (CORPUS=whole: all)"
 	@echo "make test-one   run one test: T=tests/rpc/test_tls.py::test_name"
 	@echo "make test-gpu   run all tests on this machine's NVIDIA GPU"
 	@echo "make test-trainers  run the tests of the verl and TRL adapters, in an environment of their own (2 GB, Python 3.11 or 3.12)"
@@ -49,7 +49,8 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 demo: $(READY)
 	$(PYTHON) examples/demo.py
 
-# Markers of tests are described in pyproject.toml. CORPUS=whole: all candidates of corpus/, and not a sample of them.
+# Markers of tests are described in pyproject.toml. CORPUS=whole: all candidates of corpus/ and all random examples, and not a
+# sample of them (tests/sampling.py).
 CORPUS ?= sample
 # Tests wait as well as compute: two workers more than there are processors; each takes half a gigabyte.
 PROCESSORS := $(shell nproc)
