@@ -11,6 +11,8 @@ from google.protobuf import json_format
 from kerneldyno.v1 import evaluation_pb2
 from tests.evaluator.judge_harness import REFERENCE, Judge, candidate, limits, request
 
+pytestmark = pytest.mark.slow
+
 
 def parse(result: dict[str, Any]) -> evaluation_pb2.EvalResult:
     """Every result must be the proto-JSON of an EvalResult."""
