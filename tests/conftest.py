@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 #: session; by a name for each such group.
 _TOGETHER: dict[str, tuple[str, ...]] = {
     "services": ("tests/e2e", "tests/rollout/test_rollout_e2e.py", "tests/client/test_client_doctor.py"),
-    "corpora": ("tests/corpus",),
     "a judge": (
         "tests/evaluator/test_dtypes.py",
         "tests/evaluator/test_judge_outcomes.py",
@@ -34,6 +33,8 @@ _TOGETHER: dict[str, tuple[str, ...]] = {
         "tests/rewards/test_feedback_real.py",
     ),
 }
+#: The same, but whole corpora take each of their files minutes, so these run beside each other.
+_TOGETHER_IN_A_SAMPLE: dict[str, tuple[str, ...]] = {"corpora": ("tests/corpus",)}
 
 # Files that run beside each other share the processors, where torch's threads would only fight for them.
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -104,13 +105,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With `--dist loadfile`, keep together what `_TOGETHER` lists."""
     if config.getoption("dist") != "loadfile":
         return None
+    together = {**_TOGETHER, **(_TOGETHER_IN_A_SAMPLE if sampling.is_sample else {})}
     from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
             folder = file.rpartition("/")[0]
-            return next((group for group, paths in _TOGETHER.items() if file in paths or folder in paths), file)
+            return next((group for group, paths in together.items() if file in paths or folder in paths), file)
 
     return Scheduling(config, log)
 

@@ -12,7 +12,7 @@ from tests.corpus.judge_corpus import JOBS, SECRETS, Judge, Run
 
 @pytest.fixture(scope=lifetime.of_a_judge)
 def corpus_judge() -> Iterator[Judge]:
-    """One for all files that run in one process: tests/conftest.py keeps this folder on one worker."""
+    """One for all files that run in one process: in a sample, tests/conftest.py keeps this folder on one worker."""
     with Judge("--lanes", str(JOBS), "--spares", str(JOBS), environment=SECRETS) as judge:
         assert judge.ready["op"] == "ready", judge.ready
         yield judge
