@@ -55,6 +55,8 @@ CORPUS ?= sample
 # Tests wait as well as compute: two workers more than there are processors; each takes half a gigabyte.
 PROCESSORS := $(shell nproc)
 WORKERS ?= $(shell n=$$(($(PROCESSORS) + 2)); echo $$((n < 8 ? n : 8)))
+# Files with tests that must have the machine to themselves: to collect all others as well takes seconds.
+ALONE = $(sort $(shell grep -rl "pytest.mark.alone" tests --include="test_*.py"))
 # Where the environment forbids to write bytecode, each of the thousand processes of the tests would compile our sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -68,7 +70,7 @@ test-pure: $(READY)
 # Files that may run beside each other, each on one worker, and then those that must have the machine to themselves.
 test: $(READY)
 	$(PYTHON) -m pytest -m "not gpu and not alone" --corpus=$(CORPUS) -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-	$(PYTHON) -m pytest -m "alone and not gpu" --corpus=$(CORPUS)
+	$(PYTHON) -m pytest -m "alone and not gpu" --corpus=$(CORPUS) $(ALONE)
 
 # make test-one T=tests/rpc/test_tls.py::test_x, or any other arguments of pytest.
 test-one: $(READY)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 
 #: One in so many of the candidates without an id.
-SHARE = 16
+SHARE = 9
 #: What the name of an attack begins with.
 _ID = re.compile(r"([A-Z]\d\d)_")
 #: Of so many examples of hypothesis, a sample has one.
