@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections import defaultdict
@@ -84,6 +85,17 @@ def pytest_configure(config: pytest.Config) -> None:
         "kerneldyno", deadline=None, max_examples=sampling.examples(100), derandomize=sampling.is_sample
     )
     settings.load_profile("kerneldyno")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector away from what is imported and collected: it stays, and is a million objects."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
