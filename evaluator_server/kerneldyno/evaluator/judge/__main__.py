@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -45,7 +46,8 @@ def _serve(args: argparse.Namespace) -> int:
     # remains of large blocks add up to tens of gigabytes.
     os.environ.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
     os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
-    # Import torch only now: it reads the environment when it is imported.
+    # Import torch only now: it reads the environment when it is imported. Imports make no garbage, and what they make stays.
+    gc.disable()
     import torch
 
     from ..devices import hostmemory, open_device
@@ -53,6 +55,8 @@ def _serve(args: argparse.Namespace) -> int:
     from .comparison import fused
     from .service import Service, Settings
 
+    gc.freeze()
+    gc.enable()
     toolkits()  # a plug-in that cannot be imported must stop the judge now, not fail every request
     zygote = socket.socket(fileno=args.zygote_fd)
     device = open_device("cpu:0" if args.device.startswith("cpu") else "cuda:0")
