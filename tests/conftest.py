@@ -98,6 +98,11 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    """Give what was kept back to the garbage collector: bindings complain of what is left when the process ends."""
+    gc.unfreeze()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is not in the sample, skip tests of a GPU without one, and let slow files begin first."""
     if config.getoption("corpus") == "sample":

@@ -55,7 +55,6 @@ def _serve(args: argparse.Namespace) -> int:
     from .comparison import fused
     from .service import Service, Settings
 
-    gc.freeze()
     gc.enable()
     toolkits()  # a plug-in that cannot be imported must stop the judge now, not fail every request
     zygote = socket.socket(fileno=args.zygote_fd)
@@ -69,6 +68,7 @@ def _serve(args: argparse.Namespace) -> int:
     fused.warm_up(device.torch_device)
     if wire.receive(zygote) is None:
         sys.exit("the zygote ended before it was ready")
+    gc.freeze()
     settings = Settings(
         device_name=args.device,
         node_id=args.node_id,

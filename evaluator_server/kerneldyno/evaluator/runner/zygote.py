@@ -38,8 +38,10 @@ def main() -> None:
         startup.die_with(args.exit_with_parent)
     linux.become_subreaper()
     gc.disable()  # imports make no garbage, and looking for it takes a tenth of their time
-    _import_libraries(args.device.partition(":")[0])
-    gc.enable()
+    try:
+        _import_libraries(args.device.partition(":")[0])
+    finally:
+        gc.enable()  # a process that ends uncollected has torch's bindings complain of leaks, below the real error
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with tempfile.TemporaryDirectory(prefix="kerneldyno-") as staging, socket.socket(fileno=args.fd) as judge:
         os.chmod(staging, 0o711)  # runners without namespaces use it with another uid
