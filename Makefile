@@ -19,7 +19,7 @@ RELEASE_VENV := .venv-release
 help:
 	@echo "make demo       judge 80 real candidates (76 without a GPU) through a real scheduler and evaluator (GPU if there is one)"
 	@echo "make check      lint, typecheck and the pure tests, in a minute"
-	@echo "make test       run the tests that need no GPU, with a sample of the corpus (CORPUS=whole: all of it)"
+	@echo "make test       run the tests that need no GPU, with a sample of the corpora and of random examples (CORPUS=whole: all)"
 	@echo "make test-one   run one test: T=tests/rpc/test_tls.py::test_name"
 	@echo "make test-gpu   run all tests on this machine's NVIDIA GPU"
 	@echo "make test-trainers  run the tests of the verl and TRL adapters, in an environment of their own (2 GB, Python 3.11 or 3.12)"
@@ -49,11 +49,14 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 demo: $(READY)
 	$(PYTHON) examples/demo.py
 
-# Markers of tests are described in pyproject.toml. CORPUS=whole: all candidates of corpus/, and not a sample of them.
+# Markers of tests are described in pyproject.toml. CORPUS=whole: all candidates of corpus/ and all random examples, and not a
+# sample of them (tests/sampling.py).
 CORPUS ?= sample
 # Tests wait as well as compute: two workers more than there are processors; each takes half a gigabyte.
 PROCESSORS := $(shell nproc)
 WORKERS ?= $(shell n=$$(($(PROCESSORS) + 2)); echo $$((n < 8 ? n : 8)))
+# Files with tests that must have the machine to themselves: to collect all others as well takes seconds.
+ALONE = $(sort $(shell grep -rl "pytest.mark.alone" tests --include="test_*.py"))
 # Where the environment forbids to write bytecode, each of the thousand processes of the tests would compile our sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -67,7 +70,7 @@ test-pure: $(READY)
 # Files that may run beside each other, each on one worker, and then those that must have the machine to themselves.
 test: $(READY)
 	$(PYTHON) -m pytest -m "not gpu and not alone" --corpus=$(CORPUS) -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-	$(PYTHON) -m pytest -m "alone and not gpu" --corpus=$(CORPUS)
+	$(PYTHON) -m pytest -m "alone and not gpu" --corpus=$(CORPUS) $(ALONE)
 
 # make test-one T=tests/rpc/test_tls.py::test_x, or any other arguments of pytest.
 test-one: $(READY)

@@ -1,25 +1,41 @@
-"""What all tests share: settings of hypothesis, interrupts, and what the markers of pyproject.toml do."""
+"""What all tests share: settings of hypothesis, interrupts, what the markers of pyproject.toml do, a judge and services."""
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections import defaultdict
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 
-from tests import purity, sampling
+from tests import lifetime, purity, sampling
 
-#: Folders whose files one worker takes, where files run beside each other.
-_ON_ONE_WORKER = ("tests/e2e",)
+if TYPE_CHECKING:
+    from kerneldyno.client import LocalServices
+    from tests.evaluator.judge_harness import Judge
 
-# How long an example takes depends on what else the machine does.
-settings.register_profile("kerneldyno", deadline=None)
-settings.load_profile("kerneldyno")
+#: Files and folders that one worker takes where files run beside each other, because they share a judge or services for a
+#: session; by a name for each such group.
+_TOGETHER: dict[str, tuple[str, ...]] = {
+    "services": ("tests/e2e", "tests/rollout/test_rollout_e2e.py", "tests/client/test_client_doctor.py"),
+    "a judge": (
+        "tests/evaluator/test_dtypes.py",
+        "tests/evaluator/test_judge_outcomes.py",
+        "tests/evaluator/test_judge_rules.py",
+        "tests/evaluator/test_native.py",
+        "tests/evaluator/test_parameters.py",
+        "tests/evaluator/test_reference_backend.py",
+        "tests/evaluator/test_torch_settings.py",
+        "tests/rewards/test_feedback_real.py",
+    ),
+}
+#: The same, but whole corpora take each of their files minutes, so these run beside each other.
+_TOGETHER_IN_A_SAMPLE: dict[str, tuple[str, ...]] = {"corpora": ("tests/corpus",)}
 
 # Files that run beside each other share the processors, where torch's threads would only fight for them.
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -31,14 +47,60 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(scope=lifetime.of_a_judge)
+def judge() -> Iterator[Judge]:
+    """The judge that most tests of candidates share. Modules that need another one define their own `judge`."""
+    from tests.evaluator.judge_harness import SECRET, Judge  # here: few tests need it
+
+    with Judge(environment=SECRET) as running:
+        assert running.ready["op"] == "ready", running.ready
+        yield running
+
+
+@pytest.fixture(scope="session")
+def cpu_services() -> Iterator[LocalServices]:
+    """A scheduler and an evaluator on the CPU device. Tests that kill services, or measure them, start their own."""
+    from kerneldyno.client import LocalServices
+
+    with LocalServices(devices="cpu") as running:
+        yield running
+        running.check()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add what `make test` says of the corpora."""
+    """Add what `make test` says of the corpora, and of all else that it samples."""
     parser.addoption(
         "--corpus",
         choices=("whole", "sample"),
         default="whole",
-        help="of tests with the marker `corpus`: all, or those of the sample that tests/sampling.py describes",
+        help="all tests with the marker `corpus` and all examples of hypothesis, or the sample of tests/sampling.py",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Say to tests/sampling.py and to hypothesis how much is tried."""
+    sampling.is_sample = config.getoption("corpus") == "sample"
+    # How long an example takes depends on what else the machine does. A sample has the same examples each time.
+    settings.register_profile(
+        "kerneldyno", deadline=None, max_examples=sampling.examples(100), derandomize=sampling.is_sample
+    )
+    settings.load_profile("kerneldyno")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector away from what is imported and collected: it stays, and is a million objects."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """Give what was kept back to the garbage collector: bindings complain of what is left when the process ends."""
+    gc.unfreeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -57,16 +119,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `--dist loadfile`, keep the folders of `_ON_ONE_WORKER` together: their files share services for a session."""
+    """With `--dist loadfile`, keep together what `_TOGETHER` lists."""
     if config.getoption("dist") != "loadfile":
         return None
+    together = {**_TOGETHER, **(_TOGETHER_IN_A_SAMPLE if sampling.is_sample else {})}
     from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
             folder = file.rpartition("/")[0]
-            return folder if folder in _ON_ONE_WORKER else file
+            return next((group for group, paths in together.items() if file in paths or folder in paths), file)
 
     return Scheduling(config, log)
 

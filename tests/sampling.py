@@ -1,7 +1,8 @@
-"""Which candidates and problems of corpus/ `make test` runs: a sample, the same everywhere. `.ci/run` runs all of them.
+"""What `make test` runs of the corpora, and how often it repeats: a sample, the same everywhere. `.ci/run` runs all.
 
-The sample has one attack for each id of the threat model, and one in `SHARE` of the candidates that have no id. The
-hash of its name decides whether a candidate is in it: a new one hardly changes which of the others are.
+The sample of the corpora has one attack for each id of the threat model, and one in `SHARE` of the candidates that have no
+id. The hash of its name decides whether a candidate is in it: a new one hardly changes which of the others are. `examples`
+and `count` are for tests that try many random cases, or many that are alike: a sample has fewer of them.
 """
 
 from __future__ import annotations
@@ -11,9 +12,24 @@ import re
 from collections.abc import Iterable
 
 #: One in so many of the candidates without an id.
-SHARE = 8
+SHARE = 9
 #: What the name of an attack begins with.
 _ID = re.compile(r"([A-Z]\d\d)_")
+#: Of so many examples of hypothesis, a sample has one.
+_EXAMPLES_SHARE = 4
+
+#: Whether this run is a sample; tests/conftest.py sets it before it imports any test.
+is_sample = False
+
+
+def count(whole: int, sampled: int) -> int:
+    """Return how many a test tries: `whole`, and `sampled` in a sample."""
+    return sampled if is_sample else whole
+
+
+def examples(whole: int) -> int:
+    """Return how many examples hypothesis tries of a property."""
+    return count(whole, max(10, whole // _EXAMPLES_SHARE))
 
 
 def sample(names: Iterable[str]) -> set[str]:

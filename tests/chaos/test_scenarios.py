@@ -13,7 +13,7 @@ from tests.chaos.run import modules
 from tests.chaos.scenario import Plan
 from tests.chaos.scenarios import identity, kills, poison, storage
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.slow
 
 IN_SCOPE = {*range(1, 16), *range(20, 25), *range(26, 30), 31}
 SCALE = 0.02

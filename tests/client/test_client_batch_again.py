@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from tests.client.command import NOBODY, finished, run, started
+from tests.client.command import NOBODY, finished, invoke, run, started
 from tests.client.fake_fleet import FakeFleet
 from tests.waiting import eventually
 
@@ -66,7 +66,7 @@ class TestTwoAtOnce:
             first.kill()
             await first.wait()
         tasks(source, a="k", b="k")
-        ran = await run(*command)
+        ran = await invoke(*command)
         assert ran.status == 0, ran.err
         assert ids(output) == ["a", "b"]
         assert names(tmp_path) == ["r.jsonl", "t.jsonl"]
@@ -95,10 +95,10 @@ class TestChangedRequests:
         output = tmp_path / "r.jsonl"
         source = tasks(tmp_path / "t.jsonl", same="k", other="k")
         command = ["batch", source, "-o", output, "--json", "--address", scheduler.address]
-        assert (await run(*command)).status == 0
+        assert (await invoke(*command)).status == 0
         before = {line["id"]: line["digest"] for line in results(output)}
         tasks(source, same="k", other="changed")
-        ran = await run(*command)
+        ran = await invoke(*command)
         assert ran.json == {"requests": 2, "skipped": 1, "judged_again": 1, "outcomes": {"CORRECT": 2}}
         assert "judged again, because a source or a setting has changed since the verdict: 1" in ran.err
         assert scheduler.runs[2:] == ["other"]
@@ -118,7 +118,7 @@ class TestChangedRequests:
             ({"num_perf_trials": 7, "speedup_kind": "end-to-end"}, True),
         ):
             source.write_text(json.dumps(request | change) + "\n")
-            ran = await run(*command)
+            ran = await invoke(*command)
             assert ran.status == 0
             assert ran.json["judged_again"] == int(again), change
             assert ids(output) == ["a"]
@@ -131,14 +131,14 @@ class TestChangedRequests:
         )
         output.write_text(text)
         source = tasks(tmp_path / "t.jsonl", a="changed", b="k")
-        assert (await run("batch", source, "-o", output, "--address", NOBODY)).status == 3
+        assert (await invoke("batch", source, "-o", output, "--address", NOBODY)).status == 3
         assert output.read_text() == text
 
     async def test_results_without_a_digest_are_kept_and_said(self, scheduler: FakeFleet, tmp_path: Path) -> None:
         output = tmp_path / "r.jsonl"
         output.write_text(json.dumps({"id": "old", "outcome": "INCORRECT"}) + "\n")
         source = tasks(tmp_path / "t.jsonl", old="k", new="k")
-        ran = await run("batch", source, "-o", output, "--json", "--address", scheduler.address)
+        ran = await invoke("batch", source, "-o", output, "--json", "--address", scheduler.address)
         assert ran.status == 0
         assert ran.json["outcomes"] == {"INCORRECT": 1, "CORRECT": 1}
         assert "because the result has no digest: 1; give another --output" in ran.err
@@ -150,7 +150,7 @@ class TestChangedRequests:
         lines = [{"id": "a", "outcome": outcome, "digest": ""} for outcome in ("TIMEOUT", "CORRECT")]
         output.write_text("".join(json.dumps(line) + "\n" for line in lines))
         source = tasks(tmp_path / "t.jsonl", a="k")
-        ran = await run("batch", source, "-o", output, "--json", "--address", scheduler.address)
+        ran = await invoke("batch", source, "-o", output, "--json", "--address", scheduler.address)
         assert ran.json["outcomes"] == {"CORRECT": 1}
         assert results(output) == lines[1:]
 
@@ -159,9 +159,9 @@ async def test_results_of_requests_that_are_not_given_stay_and_are_said(schedule
     output = tmp_path / "r.jsonl"
     source = tasks(tmp_path / "t.jsonl", a="k", b="k")
     command = ["batch", source, "-o", output, "--json", "--address", scheduler.address]
-    assert (await run(*command)).status == 0
+    assert (await invoke(*command)).status == 0
     tasks(source, b="changed")
-    ran = await run(*command)
+    ran = await invoke(*command)
     assert ran.json == {"requests": 1, "skipped": 0, "judged_again": 1, "outcomes": {"CORRECT": 1}}
     assert "in the output, but not among the requests: 1;" in ran.err
     assert ids(output) == ["a", "b"]
@@ -171,9 +171,9 @@ async def test_the_summary_counts_all_and_says_what_was_before(scheduler: FakeFl
     output = tmp_path / "r.jsonl"
     source = tasks(tmp_path / "t.jsonl", a="k", b="k")
     command = ["batch", source, "-o", output, "--address", scheduler.address]
-    assert (await run(*command)).status == 0
+    assert (await invoke(*command)).status == 0
     tasks(source, a="k", b="k", c="k")
-    ran = await run(*command)
+    ran = await invoke(*command)
     assert ran.status == 0
     assert "3 requests, 2 of them judged before" in " ".join(ran.out.split())
     row = next(line for line in ran.out.splitlines() if "CORRECT" in line)

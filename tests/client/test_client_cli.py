@@ -73,7 +73,7 @@ class TestEvaluate:
 
     async def test_options_become_fields(self, scheduler: FakeFleet, sources: tuple[Path, Path]) -> None:
         options = ["--entry-point", "Net", "--backend", "cuda", "--trials", 3, "--timeout", 2.5, "--atol", "1e-3"]
-        ran = await run("evaluate", *sources, *options, "--no-performance", "--address", scheduler.address)
+        ran = await invoke("evaluate", *sources, *options, "--no-performance", "--address", scheduler.address)
         assert ran.status == 0
         request = scheduler.messages[0].requests[0]
         assert (request.entry_point, request.backend, request.num_correct_trials) == ("Net", "cuda", 3)
@@ -88,8 +88,8 @@ class TestEvaluate:
     ) -> None:
         options = ["--timing-precision", 0.05, "--speedup-kind", word, "--candidate-memory", "1.5GiB"]
         options += ["--allowed-precision", "BF16"]
-        assert (await run("evaluate", *sources, *options, "--address", scheduler.address)).status == 0
-        assert (await run("evaluate", *sources, "--address", scheduler.address)).status == 0
+        assert (await invoke("evaluate", *sources, *options, "--address", scheduler.address)).status == 0
+        assert (await invoke("evaluate", *sources, "--address", scheduler.address)).status == 0
         given, plain = (message.requests[0] for message in scheduler.messages if message.requests)
         assert (given.timing_precision, given.speedup_kind) == (0.05, SPEEDUP_KIND_END_TO_END)
         assert given.candidate_device_memory_bytes == 3 << 29
@@ -103,9 +103,9 @@ class TestEvaluate:
     ) -> None:
         options = ["--stress-kinds", "rows, SIGNS", "--output-reuse", "reject", "--provenance", "label"]
         options += ["--launch-mode", "cuda_graph", "--reference-backend", "torch-compile"]
-        assert (await run("evaluate", *sources, *options, "--address", scheduler.address)).status == 0
+        assert (await invoke("evaluate", *sources, *options, "--address", scheduler.address)).status == 0
         for flag in ("--stress", "--no-stress"):
-            assert (await run("evaluate", *sources, flag, "--address", scheduler.address)).status == 0
+            assert (await invoke("evaluate", *sources, flag, "--address", scheduler.address)).status == 0
         given, other, off = (message.requests[0] for message in scheduler.messages if message.requests)
         assert (off.HasField("stress_inputs"), off.stress_inputs, other.stress_inputs) == (True, False, True)
         assert not given.HasField("stress_inputs")
@@ -119,7 +119,7 @@ class TestEvaluate:
     ) -> None:
         file = tmp_path / "request.json"
         file.write_text(json.dumps({"salt": "7", "backend": "torch", "timeouts": {"load_timeout": 5}, "numWarmup": 9}))
-        ran = await run("evaluate", *sources, "--request", file, "--backend", "cuda", "--address", scheduler.address)
+        ran = await invoke("evaluate", *sources, "--request", file, "--backend", "cuda", "--address", scheduler.address)
         assert ran.status == 0, ran.err
         request = scheduler.messages[0].requests[0]
         assert (request.salt, request.num_warmup, request.timeouts.load_timeout.seconds) == ("7", 9, 5)
@@ -134,7 +134,7 @@ class TestEvaluate:
             json.dumps({"device": {"model": "H200", "kind": "cpu"}, "tolerance": {"rtol": 0.5, "atol": 0.25}})
         )
         options = ("--device", "cuda", "--atol", "0.125", "--stress-kinds", "rows")
-        ran = await run("evaluate", *sources, "--request", file, *options, "--address", scheduler.address)
+        ran = await invoke("evaluate", *sources, "--request", file, *options, "--address", scheduler.address)
         assert ran.status == 0, ran.err
         request = scheduler.messages[0].requests[0]
         assert (request.device.kind, request.device.model) == ("cuda", "H200")
@@ -149,15 +149,15 @@ class TestEvaluate:
         reference.write_text("class Relu: ...\nclass ModelNew: ...\n")
         candidate.write_text("class ReluNew: ...\n")
         file.write_text(json.dumps(of_file))
-        ran = await run("evaluate", reference, candidate, "--request", file, "--address", scheduler.address)
+        ran = await invoke("evaluate", reference, candidate, "--request", file, "--address", scheduler.address)
         assert ran.status == 0, ran.err
-        swapped = await run("evaluate", reference, candidate, "--address", NOBODY)
+        swapped = await invoke("evaluate", reference, candidate, "--address", NOBODY)
         assert (swapped.status, "are the arguments swapped?" in swapped.err) == (2, True)
 
     async def test_a_request_in_a_file_may_be_all_of_it(self, scheduler: FakeFleet, tmp_path: Path) -> None:
         file = tmp_path / "request.json"
         file.write_text(json.dumps({"reference_code": "class Model: ...", "kernel_code": "class ModelNew: ..."}))
-        ran = await run("evaluate", "--request", file, "--trials", 2, "--address", scheduler.address)
+        ran = await invoke("evaluate", "--request", file, "--trials", 2, "--address", scheduler.address)
         assert ran.status == 0, ran.err
         request = scheduler.messages[0].requests[0]
         assert (request.kernel_code, request.num_correct_trials) == ("class ModelNew: ...", 2)
@@ -169,7 +169,7 @@ class TestEvaluate:
         file = tmp_path / "request.json"
         text = json.dumps({"reference_code": "class Model: ...", "labels": {"problem": "mine"}})
         file.write_text(f"\ufeff{text}", encoding="utf-8")
-        ran = await run("evaluate", sources[1], "--request", file, "--address", scheduler.address)
+        ran = await invoke("evaluate", sources[1], "--request", file, "--address", scheduler.address)
         assert ran.status == 0, ran.err
         request = scheduler.messages[0].requests[0]
         assert (request.reference_code, request.kernel_code) == ("class Model: ...", "class ModelNew: ...\n")
@@ -193,14 +193,14 @@ class TestEvaluate:
     ) -> None:
         file = tmp_path / "request.json"
         file.write_text(text)
-        ran = await run("evaluate", *(sources if sources_too else ()), "--request", file, "--address", NOBODY)
+        ran = await invoke("evaluate", *(sources if sources_too else ()), "--request", file, "--address", NOBODY)
         assert (ran.status, ran.out) == (2, "")
         assert says in ran.err
         assert len(ran.err.splitlines()) == 1
 
     async def test_cases_take_the_place_of_a_reference(self, scheduler: FakeFleet, sources: tuple[Path, Path]) -> None:
         cases, candidate = sources
-        ran = await run("evaluate", candidate, "--cases", cases, "--address", scheduler.address)
+        ran = await invoke("evaluate", candidate, "--cases", cases, "--address", scheduler.address)
         assert ran.status == 0
         request = scheduler.messages[0].requests[0]
         assert (request.toolkit, request.reference_code) == ("kernel_simple", "")
@@ -242,7 +242,7 @@ class TestEvaluate:
     )
     async def test_usage(self, sources: tuple[Path, Path], arguments: list[str], says: str) -> None:
         named = {"reference": sources[0], "candidate": sources[1]}
-        ran = await run("evaluate", *(argument.format_map(named) for argument in arguments), "--address", NOBODY)
+        ran = await invoke("evaluate", *(argument.format_map(named) for argument in arguments), "--address", NOBODY)
         assert ran.status == 2
         assert says in ran.err
         assert ran.out == ""
@@ -253,21 +253,21 @@ class TestEvaluate:
         reference, candidate = sources
         reference.write_text("class Model: ...\ndef get_inputs(): ...\n")
         at = ("--address", scheduler.address)
-        swapped = await run("evaluate", candidate, reference, *at)
+        swapped = await invoke("evaluate", candidate, reference, *at)
         assert (swapped.status, swapped.out, swapped.err.count("\n")) == (2, "", 1)
         assert "candidate.py, given as the reference, defines ModelNew but not Model: are the arguments swapped?" in (
             swapped.err
         )
-        twice = await run("evaluate", reference, reference, *at)
+        twice = await invoke("evaluate", reference, reference, *at)
         assert (twice.status, "defines Model and get_inputs, but not ModelNew: are the" in twice.err) == (2, True)
         assert not scheduler.runs, "nothing was sent"
         candidate.write_text("class Model: ...\ndef get_inputs(): ...\nModelNew = Model\n")
-        assert (await run("evaluate", reference, candidate, *at)).status == 0
+        assert (await invoke("evaluate", reference, candidate, *at)).status == 0
         candidate.write_text("class Model: ...\ndef get_inputs(): ...\n")
-        assert (await run("evaluate", reference, candidate, "--toolkit", "acme", *at)).status == 0
+        assert (await invoke("evaluate", reference, candidate, "--toolkit", "acme", *at)).status == 0
         reference.write_text("class Net: ...\n")
         candidate.write_text("class NetNew: ...\n")
-        other = await run("evaluate", candidate, reference, "--entry-point", "Net", *at)
+        other = await invoke("evaluate", candidate, reference, "--entry-point", "Net", *at)
         assert (other.status, "defines NetNew but not Net" in other.err) == (2, True)
 
     async def test_nobody_there(self, sources: tuple[Path, Path]) -> None:
@@ -341,7 +341,7 @@ class TestBatch:
         )
         options = ["--speedup-kind", "end-to-end", "--timing-precision", 0.02, "--candidate-memory", "512 mib"]
         options += ["--stress-kinds", "rows", "--address", scheduler.address]
-        assert (await run("batch", source, "--output", tmp_path / "r.jsonl", *options)).status == 0
+        assert (await invoke("batch", source, "--output", tmp_path / "r.jsonl", *options)).status == 0
         sent = {one.id: one for message in scheduler.messages for one in message.requests}
         assert (sent["open"].timing_precision, sent["open"].speedup_kind) == (0.02, SPEEDUP_KIND_END_TO_END)
         assert sent["open"].candidate_device_memory_bytes == 512 << 20
@@ -360,7 +360,7 @@ class TestBatch:
             {"id": "c", "kernel_code": "k", "reference_code": "r = 2"},
             {"id": "d", "kernel_code": "k", "reference_code": "r = 1", "labels": {"problem": "mine"}},
         )
-        ran = await run("batch", source, "--output", tmp_path / "r.jsonl", "--address", scheduler.address)
+        ran = await invoke("batch", source, "--output", tmp_path / "r.jsonl", "--address", scheduler.address)
         assert ran.status == 0
         found = {id: one["labels"] for id, one in results(tmp_path / "r.jsonl").items()}
         assert found["a"] == found["b"] != found["c"]
@@ -369,7 +369,7 @@ class TestBatch:
 
     async def test_an_option_that_is_not_known_is_refused_before_anything_is_written(self, tmp_path: Path) -> None:
         source = tasks(tmp_path / "t.jsonl", {"id": "a", "kernel_code": "k"})
-        ran = await run(
+        ran = await invoke(
             "batch", source, "--output", tmp_path / "r.jsonl", "--speedup-kind", "both", "--address", NOBODY
         )
         assert (ran.status, ran.out) == (2, "")
@@ -386,7 +386,7 @@ class TestBatch:
         )
         output = tmp_path / "r.jsonl"
         for _ in range(2):  # running it again repeats none of it
-            ran = await run("batch", source, "-o", output, "--json", "--address", scheduler.address)
+            ran = await invoke("batch", source, "-o", output, "--json", "--address", scheduler.address)
             assert ran.status == 0
             found = [json.loads(line) for line in output.read_text().splitlines()]
             invalid = sorted(line["message"][:7] for line in found if line["outcome"] == "INVALID")
@@ -411,7 +411,7 @@ class TestBatch:
         with output.open("a") as stream:
             stream.write('{"id": "b", "outco')
         tasks(source, *(json.loads(line) | {"kernel_code": "k"} for line in source.read_text().splitlines()))
-        ran = await run("batch", source, "-o", output, "--json", "--address", scheduler.address)
+        ran = await invoke("batch", source, "-o", output, "--json", "--address", scheduler.address)
         assert ran.status == 0
         assert ran.json == {"requests": 3, "skipped": 2, "judged_again": 0, "outcomes": {"CORRECT": 3}}
         assert results(output).keys() == {"a", "b", "c"}
@@ -443,7 +443,7 @@ class TestBatch:
         assert ran.status == 1
         assert "1 of 2 requests have no verdict" in ran.err
         tasks(source, {"id": "a", "kernel_code": "k"}, {"id": "b", "kernel_code": "k"})
-        ran = await run("batch", source, "-o", output, "--address", scheduler.address)
+        ran = await invoke("batch", source, "-o", output, "--address", scheduler.address)
         assert ran.status == 0
         assert {line["outcome"] for line in results(output).values()} == {"CORRECT"}
 
@@ -455,7 +455,7 @@ class TestBatch:
             ([source, "-o", source], "another --output"),
             ([source], "--output"),
         ):
-            ran = await run("batch", *arguments, "--address", NOBODY)
+            ran = await invoke("batch", *arguments, "--address", NOBODY)
             assert ran.status == 2
             assert says in ran.err
         assert source.read_text() == '{"id": "a", "kernel_code": "k"}\n'
@@ -477,7 +477,7 @@ class TestDescribe:
         assert "unknown, its evaluator is older" in ran.out
 
     async def test_json(self, scheduler: FakeFleet) -> None:
-        ran = await run("describe", "--json", "--address", scheduler.address)
+        ran = await invoke("describe", "--json", "--address", scheduler.address)
         assert ran.status == 0
         here, gone = ran.json["nodes"]
         assert here["sandbox_layers"][0]["active"] is True
@@ -485,4 +485,4 @@ class TestDescribe:
         assert ran.json["scheduler"]["backends"] == ["triton"]
 
     async def test_nobody_there(self) -> None:
-        assert (await run("describe", "--address", NOBODY)).status == 3
+        assert (await invoke("describe", "--address", NOBODY)).status == 3

@@ -9,7 +9,6 @@ import importlib.util
 import os
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -146,15 +145,9 @@ class TestUnhappy:
         assert says in ran.err
 
 
-@pytest.fixture
-def services() -> Iterator[LocalServices]:
-    with LocalServices(devices="cpu") as running:
-        yield running
-
-
 class TestRealServices:
-    async def test_a_canary_comes_back_and_can_be_traced(self, services: LocalServices) -> None:
-        ran = await run("doctor", "--address", services.address)
+    async def test_a_canary_comes_back_and_can_be_traced(self, cpu_services: LocalServices) -> None:
+        ran = await run("doctor", "--address", cpu_services.address)
         lines = {line[7:29].strip(): line for line in ran.out.splitlines()}
         assert lines["canary (cpu)"].startswith("ok "), ran.out
         assert "the right one is CORRECT, the wrong one INCORRECT" in lines["canary (cpu)"]
@@ -164,7 +157,7 @@ class TestRealServices:
         failed = sum(line.startswith("failed ") for line in ran.out.splitlines())
         assert ran.status == (1 if failed else 0)
         assert ran.out.splitlines()[-1].endswith(" to note")
-        await self._traced(services.address)
+        await self._traced(cpu_services.address)
 
     async def _traced(self, address: str) -> None:
         listed = (await invoke("evaluations", "--label", "kerneldyno=doctor", "--json", "--address", address)).json

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.client.command import NOBODY, Ran, finished, run, started
+from tests.client.command import NOBODY, Ran, finished, invoke, run, started
 from tests.client.fake_fleet import FakeFleet
 from tests.waiting import eventually, wait_until
 
@@ -57,42 +59,69 @@ def shell(place: Path, script: str, address: str = NOBODY) -> Ran:
     return Ran(ran.returncode, ran.stdout, ran.stderr)
 
 
+@pytest.fixture
+def little_memory() -> Iterator[None]:
+    """What runs in this process has little memory, as what `shell` starts has."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_KIB << 10, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("evaluate ref.py large.py", "cannot read large.py: is longer than 16 MiB"),
+        ("evaluate ref.py /dev/zero", "cannot read /dev/zero: is a device, not a file"),
+        ("evaluate ref.py folder", "cannot read folder: Is a directory"),
+        ("evaluate ref.py latin.py", "latin.py is not UTF-8 text"),
+        ("vet large.py", "cannot read large.py: is longer than 16 MiB"),
+        ("batch large.jsonl -o r", "large.jsonl: this is not JSON Lines: its first line is longer than"),
+        ("batch /dev/zero -o r", "/dev/zero: is a device, not a file"),
+        ("batch folder -o r", "folder: Is a directory"),
+        ("batch latin.py -o r", "latin.py: this is not JSON Lines"),
+        ("batch tasks.jsonl -o large.jsonl", "line 1 of large.jsonl is not a result"),
+        ("suite large.py --against-itself -o r", "large.py: is longer than 16 MiB"),
+        ("suite large.jsonl --against-itself -o r", "large.jsonl, line 1: longer than"),
+        ("rollout large.jsonl --dry-run", "large.jsonl, line 1: longer than"),
+        ("rollout /dev/zero --dry-run", "/dev/zero is none of: a folder, a .py, .jsonl or .parquet file"),
+        ("rollout ref.py --request large.json --dry-run", "--request large.json: No such file"),
+        ("rollout ref.py --model m -o /dev/full", "/dev/full is not a regular file"),
+        ("trajectories large.jsonl", "large.jsonl, line 1: longer than"),
+        ("trajectories /dev/zero", "/dev/zero is not a regular file"),
+        ("report large.jsonl -o r", "large.jsonl holds neither results nor trajectories: line 1 is longer than"),
+        ("report /dev/zero -o r", "/dev/zero: is a device, not a file"),
+        ("report results.jsonl --requests /dev/zero -o r", "/dev/zero: is a device, not a file"),
+        ("suite --saved /dev/zero", "/dev/zero: is a device, not a file"),
+        ("gateway --problems large.jsonl", "large.jsonl, line 1: longer than"),
+    ],
+)
+async def test_an_input_that_cannot_be_read(
+    place: Path, monkeypatch: pytest.MonkeyPatch, command: str, said: str
+) -> None:
+    monkeypatch.chdir(place)
+    ran = await invoke(*command.split(), KERNELDYNO_ADDRESS=NOBODY)
+    assert ran.status == 2, ran.err
+    assert said in ran.err
+    assert not (place / "r").exists()
+
+
 @pytest.mark.parametrize(
     ("script", "said"),
     [
         ("$K evaluate ref.py large.py", "cannot read large.py: is longer than 16 MiB"),
-        ("$K evaluate ref.py /dev/zero", "cannot read /dev/zero: is a device, not a file"),
-        ("$K evaluate ref.py folder", "cannot read folder: Is a directory"),
-        ("$K evaluate ref.py latin.py", "latin.py is not UTF-8 text"),
-        ("$K vet large.py", "cannot read large.py: is longer than 16 MiB"),
-        ("$K vet <(cat ref.py)", "is not a regular file, but another process must read it again"),
-        ("$K batch large.jsonl -o r", "large.jsonl: this is not JSON Lines: its first line is longer than"),
         ("$K batch /dev/zero -o r", "/dev/zero: is a device, not a file"),
-        ("$K batch folder -o r", "folder: Is a directory"),
-        ("$K batch latin.py -o r", "latin.py: this is not JSON Lines"),
-        ("$K batch tasks.jsonl -o large.jsonl", "line 1 of large.jsonl is not a result"),
-        ("$K suite large.py --against-itself -o r", "large.py: is longer than 16 MiB"),
-        ("$K suite large.jsonl --against-itself -o r", "large.jsonl, line 1: longer than"),
-        ("$K rollout large.jsonl --dry-run", "large.jsonl, line 1: longer than"),
-        ("$K rollout /dev/zero --dry-run", "/dev/zero is none of: a folder, a .py, .jsonl or .parquet file"),
-        ("$K rollout ref.py --request large.json --dry-run", "--request large.json: No such file"),
-        ("ln large.py large.json; $K rollout ref.py --reward large.json --dry-run", "large.json: is longer than"),
-        ("$K rollout ref.py --model m -o /dev/full", "/dev/full is not a regular file"),
-        ("$K trajectories large.jsonl", "large.jsonl, line 1: longer than"),
-        ("$K trajectories /dev/zero", "/dev/zero is not a regular file"),
-        ("$K report large.jsonl -o r", "large.jsonl holds neither results nor trajectories: line 1 is longer than"),
-        ("$K report /dev/zero -o r", "/dev/zero: is a device, not a file"),
-        ("$K report results.jsonl --requests /dev/zero -o r", "/dev/zero: is a device, not a file"),
-        ("$K suite --saved /dev/zero", "/dev/zero: is a device, not a file"),
         ("$K nodes --token-file /dev/zero", "from /dev/zero: is a device, not a file"),
         ("$K nodes --tls-ca large.py", "cannot read CA certificates from large.py: is longer than 16 MiB"),
-        ("$K gateway --problems large.jsonl", "large.jsonl, line 1: longer than"),
+        ("$K vet <(cat ref.py)", "is not a regular file, but another process must read it again"),
+        ("ln large.py large.json; $K rollout ref.py --reward large.json --dry-run", "large.json: is longer than"),
         ("$P -m kerneldyno.rollout.stand_in nodir", "nodir/expected.json: No such file or directory; give a folder"),
         ("$P -m kerneldyno.rollout.stand_in large.py", "large.py/expected.json: Not a directory"),
         ("echo [] > folder/expected.json; $P -m kerneldyno.rollout.stand_in folder", "does not have the form of"),
     ],
 )
-def test_an_input_that_cannot_be_read(place: Path, script: str, said: str) -> None:
+def test_an_input_that_cannot_be_read_by_a_process(place: Path, script: str, said: str) -> None:
     ran = shell(place, script)
     assert ran.status == 2, ran.err
     assert said in ran.err

@@ -15,8 +15,8 @@ from kerneldyno.cli import corpus
 from kerneldyno.cli.selftest import _plan
 from kerneldyno.v1.evaluation_pb2 import Environment, EvalResult, Finding, Interval, TimingStats
 from kerneldyno.v1.fleet_service_pb2 import Device
+from tests.client.command import NOBODY, invoke, run
 from tests.client.fake_fleet import FakeFleet
-from tests.client.test_client_cli import NOBODY, run
 
 ROOT = Path(__file__).resolve().parents[2]
 BODY = "\nclass ModelNew: ...\n"
@@ -202,7 +202,7 @@ async def test_an_attack_that_gets_through_is_shown(scheduler: FakeFleet) -> Non
 
 
 async def test_the_report_as_json(scheduler: FakeFleet) -> None:
-    ran = await run("selftest", "--only", TRITON_ATTACK, "--address", scheduler.address, "--json")
+    ran = await invoke("selftest", "--only", TRITON_ATTACK, "--address", scheduler.address, "--json")
     assert ran.status == 1
     (told,) = ran.json.pop("attacks")
     assert ran.json["got_through"] == 1
@@ -227,11 +227,11 @@ def test_attacks_that_a_device_cannot_run_are_left_out_by_name(folder: Path, kin
 
 
 async def test_what_cannot_be_run_is_refused(scheduler: FakeFleet) -> None:
-    unknown = await run("selftest", "--only", "E99", "--address", scheduler.address)
+    unknown = await invoke("selftest", "--only", "E99", "--address", scheduler.address)
     assert (unknown.status, unknown.err) == (2, "kerneldyno: --only: no attack is called E99\n")
-    no_gpu = await run("selftest", "--device", "cuda", "--address", scheduler.address)
+    no_gpu = await invoke("selftest", "--device", "cuda", "--address", scheduler.address)
     assert (no_gpu.status, no_gpu.err) == (2, "kerneldyno: the service has no cuda device\n")
-    unreachable = await run("selftest", "--only", "E01", "--address", NOBODY)
+    unreachable = await invoke("selftest", "--only", "E01", "--address", NOBODY)
     assert unreachable.status == 3
 
 

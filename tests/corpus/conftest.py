@@ -1,4 +1,4 @@
-"""The corpus on one judge for each test file; its tests are one for each candidate."""
+"""The corpora on one judge; the tests of a file are one for each candidate."""
 
 from __future__ import annotations
 
@@ -6,14 +6,21 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests import lifetime
 from tests.corpus.judge_corpus import JOBS, SECRETS, Judge, Run
 
 
-@pytest.fixture(scope="module")
-def run(request: pytest.FixtureRequest) -> Iterator[Run]:
-    """Yields what evaluates the entries that were selected in this module, a few at a time."""
-    items = [item for item in request.session.items if item.getparent(pytest.Module) is request.node]
-    selected = [item.callspec.params["entry"] for item in items if hasattr(item, "callspec")]
+@pytest.fixture(scope=lifetime.of_a_judge)
+def corpus_judge() -> Iterator[Judge]:
+    """One for all files that run in one process: in a sample, tests/conftest.py keeps this folder on one worker."""
     with Judge("--lanes", str(JOBS), "--spares", str(JOBS), environment=SECRETS) as judge:
         assert judge.ready["op"] == "ready", judge.ready
-        yield Run(judge, selected)
+        yield judge
+
+
+@pytest.fixture(scope="module")
+def run(request: pytest.FixtureRequest, corpus_judge: Judge) -> Run:
+    """Return what evaluates the entries that were selected in this module, a few at a time."""
+    items = [item for item in request.session.items if item.getparent(pytest.Module) is request.node]
+    selected = [item.callspec.params["entry"] for item in items if hasattr(item, "callspec")]
+    return Run(corpus_judge, selected)

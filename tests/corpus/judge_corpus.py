@@ -15,6 +15,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,15 @@ SECRETS = {"KERNELDYNO_TEST_API_TOKEN": "kerneldyno-test-secret-value"}
 Result = dict[str, Any]
 
 
-def select(folder: str) -> list[Entry]:
+@cache
+def select(folder: str) -> tuple[Entry, ...]:
     """Return the entries of one folder that this device can run, those of one problem together."""
-    return in_order(corpus.entries(CORPUS / folder))
+    return tuple(in_order(corpus.entries(CORPUS / folder)))
+
+
+def has_time_compared(entry: Entry) -> bool:
+    """Return whether the time of an attack is compared with that of honest work."""
+    return entry.honest is not None
 
 
 def in_order(entries: Iterable[Entry]) -> list[Entry]:

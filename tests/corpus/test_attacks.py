@@ -1,6 +1,6 @@
-"""Attacks, one test for each of corpus/attacks: none may gain anything, and none may leave anything behind.
+"""Attacks on the time, one test for each of corpus/attacks: none may gain anything, and none may leave anything behind.
 
-Those on the answer, S, are in `test_attacks_on_answers.py`.
+Attacks to which no clock matters are in `test_attacks_on_answers.py` (S) and `test_attacks_on_the_evaluator.py` (E).
 """
 
 from __future__ import annotations
@@ -8,36 +8,19 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
-from pathlib import Path
 
-import psutil
 import pytest
 
 from kerneldyno.evaluator import toolkits
 from kerneldyno.evaluator.devices import timed_loops
 from kerneldyno.evaluator.judge.comparison import compare
 from kerneldyno.evaluator.judge.runners import handle
-from tests.corpus.judge_corpus import JOBS, Entry, Run, select
+from tests.corpus.judge_corpus import KIND, Entry, Run, has_time_compared, select
+from tests.corpus.traces import find_news, has_only_runners
 from tests.evaluator.judge_harness import candidate, request
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.alone, pytest.mark.corpus]
-
-#: Where a candidate without walls could leave something: `find_news` looks for what it would be.
-_SHARED = (*map(Path, ("/tmp", "/var/tmp", "/dev/shm", "/run")), Path.home())
-_NOBODY = 65534
-
-
-def find_news() -> set[str]:
-    """Return files in shared places that a candidate made: nobody's own, or named as the attacks name theirs."""
-    return {str(path) for place in _SHARED if place.is_dir() for path in place.iterdir() if _is_a_candidates(path)}
-
-
-def _is_a_candidates(path: Path) -> bool:
-    try:
-        return "kerneldyno-escape" in path.name or path.lstat().st_uid == _NOBODY
-    except OSError:  # others use these places as well
-        return False
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -47,7 +30,9 @@ def before() -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "entry", [entry for entry in select("attacks") if not entry.name.startswith("S")], ids=lambda entry: entry.name
+    "entry",
+    [entry for entry in select("attacks") if has_time_compared(entry) or not entry.name.startswith(("E", "S"))],
+    ids=lambda entry: entry.name,
 )
 def test_attack_gains_nothing(run: Run, entry: Entry) -> None:
     assert run.shortfall(entry) is None, run.result(entry)
@@ -82,11 +67,8 @@ def test_what_attacks_name_of_the_evaluator_is_there() -> None:
 
 
 def test_nothing_is_left(run: Run, before: set[str]) -> None:
-    judge = run.judge
-    result = judge.evaluate(request(candidate()))
+    result = run.judge.evaluate(request(candidate()))
     assert result["outcome"] == "CORRECT", result["message"]
-    # What may live is the spare runners, each a warden's outer half, the warden, and the runner itself: references that
-    # were timed stay for a while.
-    zygote = psutil.Process(judge.zygote.pid)
-    wait_until(lambda: len(zygote.children(recursive=True)) <= 3 * JOBS, "nothing but spare runners")
+    # References that were timed stay for some seconds, three at the most on the CPU device.
+    wait_until(lambda: has_only_runners(run.judge, references=16 if KIND == "cuda" else 3), "nothing but runners")
     assert find_news() <= before

@@ -6,7 +6,7 @@ import pytest
 
 from tests.corpus.judge_corpus import Entry, Run, select
 
-pytestmark = [pytest.mark.alone, pytest.mark.corpus]
+pytestmark = [pytest.mark.slow, pytest.mark.corpus]
 
 
 @pytest.mark.parametrize("entry", select("honest"), ids=lambda entry: entry.name)

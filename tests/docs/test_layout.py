@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import layout
@@ -25,13 +26,18 @@ ALLOWED: Mapping[str, set[str]] = {
 #: Packages of the checkout that are not installed; pyproject.toml has their place in `pythonpath`.
 SHARING = ("tests", "benchmarks")
 MODULES = layout.modules(ROOT)
-IMPORTS = layout.imports(MODULES)
+
+
+@cache
+def imports() -> list[tuple[layout.Module, layout.Module]]:
+    """Return who imports whom. It takes a second, and each worker of pytest imports this file."""
+    return layout.imports(MODULES)
 
 
 def by(group: str) -> tuple[set[str], layout.Arrows]:
     """Return the names of all groups of one kind, and the arrows between them."""
     name_of = layout.GROUPS[group]
-    return {name_of(module) for module in MODULES.values()}, layout.arrows(IMPORTS, name_of)
+    return {name_of(module) for module in MODULES.values()}, layout.arrows(imports(), name_of)
 
 
 def code(cell: str) -> list[str]:

@@ -1,4 +1,5 @@
-"""Services for the end-to-end tests: started once, real, and stopped at the end of the session."""
+"""Services for the end-to-end tests: started once, real, and stopped at the end of the session. On the CPU device they
+are those that tests of other folders share."""
 
 from __future__ import annotations
 
@@ -7,12 +8,15 @@ from collections.abc import Iterator
 import pytest
 
 from kerneldyno.client import LocalServices
-from tests.e2e.e2e_harness import DEVICES
+from tests.e2e.e2e_harness import DEVICES, ON_GPU
 
 
 @pytest.fixture(scope="session")
-def services() -> Iterator[LocalServices]:
+def services(request: pytest.FixtureRequest) -> Iterator[LocalServices]:
     """A scheduler and an evaluator on the device of this run. Tests that kill services start their own."""
+    if not ON_GPU:
+        yield request.getfixturevalue("cpu_services")
+        return
     with LocalServices(devices=DEVICES) as running:
         yield running
         running.check()

@@ -32,7 +32,7 @@ from tests.e2e.e2e_harness import (
 )
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.slow
 
 LANES = 6
 OPTIONS = ("--lanes", str(LANES), "--spares", "2")
@@ -81,7 +81,7 @@ async def test_the_evaluator_is_killed_and_another_takes_over(strays: set[psutil
     with scheduler() as front:
         with evaluator(front.address, *OPTIONS) as first:
             work = asyncio.create_task(
-                collect(front.address, [request(f"e{number}", "time.sleep(2)") for number in range(6)])
+                collect(front.address, [request(f"e{number}", "time.sleep(4)") for number in range(6)])
             )
             await eventually(lambda: running(first) == 6, 30, "six running attempts")
             most = 2 + 2 * 6  # zygote and judge; a runner and at least one warden for each
@@ -89,7 +89,7 @@ async def test_the_evaluator_is_killed_and_another_takes_over(strays: set[psutil
             family = descendants(first.process.pid)
             kill(first.process)
             first.process.wait(10)
-            await eventually(lambda: not any(map(is_alive, family)), 10, "the end of the killed evaluator's family")
+            await eventually(lambda: not any(map(is_alive, family)), 20, "the end of the killed evaluator's family")
             assert not work.done()
             with evaluator(front.address, *OPTIONS) as second:
                 results = await work
@@ -99,7 +99,9 @@ async def test_the_evaluator_is_killed_and_another_takes_over(strays: set[psutil
         text = page(front.ready["metrics"])
         assert metric(text, "kerneldyno_outcomes_total", outcome="CORRECT") == 6
         assert metric(text, "kerneldyno_retries_total") >= 6
-    await eventually(lambda: not orphans() - strays, 10, "a machine without orphans")
+    await eventually(
+        lambda: not orphans() - strays, 30, "a machine without orphans"
+    )  # but for other tests' for a moment
 
 
 async def test_a_judge_is_killed_and_nobody_notices(cluster: tuple[Service, Service]) -> None:
@@ -107,10 +109,10 @@ async def test_a_judge_is_killed_and_nobody_notices(cluster: tuple[Service, Serv
     before = metric(page(back.ready["metrics"]), "kerneldyno_judge_restarts_total", cause="judge")
     await collect(front.address, [request("j")])  # its problem is known from now on
     work = asyncio.create_task(
-        collect(front.address, [request(f"j{number}", "time.sleep(3)") for number in range(LANES)])
+        collect(front.address, [request(f"j{number}", "time.sleep(4)") for number in range(LANES)])
     )
     await eventually(lambda: running(back) == LANES, 30, "running attempts")
-    await asyncio.sleep(1.5)  # while a reference executes, that one is to blame
+    await asyncio.sleep(2.5)  # while a reference executes, that one is to blame
     family = descendants(back.process.pid)
     judge = judge_of(back.process.pid)
     kill(judge)
@@ -119,7 +121,7 @@ async def test_a_judge_is_killed_and_nobody_notices(cluster: tuple[Service, Serv
     assert judge_of(back.process.pid) != judge
     text = page(back.ready["metrics"])
     assert metric(text, "kerneldyno_judge_restarts_total", cause="judge") == before + 1
-    await eventually(lambda: not any(map(is_alive, family)), 10, "the end of the old judge's runners")
+    await eventually(lambda: not any(map(is_alive, family)), 20, "the end of the old judge's runners")
 
 
 # Clients
@@ -176,7 +178,7 @@ async def test_a_caller_that_goes_away_frees_the_lane(cluster: tuple[Service, Se
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        await eventually(lambda: running(back) == 0, 5, "a free lane")
+        await eventually(lambda: running(back) == 0, 20, "a free lane")
         result = (await client.get("gone")).result
     assert (outcome(result), result.infrastructure_error.cause) == ("INFRASTRUCTURE_ERROR", "CANCELLED")
     await eventually(lambda: killed(back) == before + 1, what="the count of the killed runner")
@@ -195,14 +197,14 @@ async def test_a_hanging_candidate_meets_its_limit(cluster: tuple[Service, Servi
             request("fine"),
         ],
     )
-    assert time.monotonic() - begin < 15
+    assert time.monotonic() - begin < 30  # the sleeps would take a quarter of an hour
     assert outcome(results.pop("fine")) == "CORRECT"
     assert {id: (outcome(one), one.timeout.stage) for id, one in results.items()} == {
         "late-load": ("TIMEOUT", "load"),
         "late-call": ("TIMEOUT", "compile"),
         "deaf": ("TIMEOUT", "compile"),
     }
-    await eventually(lambda: running(back) == 0, 5, "free lanes")
+    await eventually(lambda: running(back) == 0, 20, "free lanes")
 
 
 async def test_the_deadline_of_a_call_ends_its_evaluation(cluster: tuple[Service, Service]) -> None:
@@ -212,9 +214,9 @@ async def test_the_deadline_of_a_call_ends_its_evaluation(cluster: tuple[Service
         with pytest.raises(DeadlineExceededError):
             await client.evaluate_once(request("once", HANG), timeout=1.5)
         (result,) = [result async for result in client.evaluate([request("stream", HANG)], timeout=1.5)]
-        assert time.monotonic() - begin < 8
+        assert time.monotonic() - begin < 20
         assert (outcome(result), result.infrastructure_error.cause) == ("INFRASTRUCTURE_ERROR", "DEADLINE_EXCEEDED")
-        await eventually(lambda: running(back) == 0, 5, "free lanes")
+        await eventually(lambda: running(back) == 0, 20, "free lanes")
         found = (await client.get("once")).result
         assert (outcome(found), found.infrastructure_error.cause) == ("INFRASTRUCTURE_ERROR", "DEADLINE_EXCEEDED")
 
@@ -246,9 +248,9 @@ async def test_sigterm_ends_both_in_order_and_leaves_nothing(strays: set[psutil.
         back.process.send_signal(signal.SIGTERM)
         results = await work
         assert {(outcome(one), one.attempts) for one in results.values()} == {("CORRECT", 1)}, "what runs is finished"
-        assert await asyncio.to_thread(back.exit_status, 10) == 0
+        assert await asyncio.to_thread(back.exit_status, 20) == 0
         front.process.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(front.exit_status, 10) == 0
-        await eventually(lambda: not any(map(is_alive, family)), 5, "the end of every process")
+        assert await asyncio.to_thread(front.exit_status, 20) == 0
+        await eventually(lambda: not any(map(is_alive, family)), 20, "the end of every process")
         assert all(map(is_free, addresses))
-    await eventually(lambda: not orphans() - strays, 10, "a machine without orphans")
+    await eventually(lambda: not orphans() - strays, 30, "a machine without orphans")

@@ -18,6 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from kerneldyno.client import AsyncClient, EvalRequest, LocalServices
 from kerneldyno.rpc.jsonio import request_from_json
+from tests import sampling
 from tests.e2e.e2e_harness import (
     ON_GPU,
     PROBLEMS,
@@ -32,7 +33,7 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.alone
 
-COUNT = int(os.environ.get("KERNELDYNO_E2E_CANDIDATES", "200" if ON_GPU else "30"))
+COUNT = int(os.environ.get("KERNELDYNO_E2E_CANDIDATES", "200" if ON_GPU else sampling.count(30, 20)))
 #: On the CPU these take seconds of honest interpreted work each; a longer run has them all.
 SLOW = {"relu/slow_two_passes", "layer_norm/triton_two_pass", "max_reduction/triton_loop", "relu/triton_strided"}
 #: Every one of these is reached, so they are set as low as their meaning allows.

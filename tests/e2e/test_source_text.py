@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -43,11 +42,9 @@ class ModelNew(torch.nn.Module):
 QUICK = {"backend": "torch", "run_performance": False, "num_correct_trials": 1, "stress_inputs": False}
 
 
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with LocalServices(devices="cpu", lanes=1) as services:
-        yield services.address
-        services.check()
+@pytest.fixture
+def address(cpu_services: LocalServices) -> str:
+    return cpu_services.address
 
 
 def windows(source: str) -> str:

@@ -17,6 +17,8 @@ from kerneldyno.evaluator.shared import wire
 from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.v1 import evaluation_pb2 as pb
 
+#: What the judge that tests share was started with, and no candidate may see.
+SECRET = {"MY_API_TOKEN": "kerneldyno-test-secret-value"}
 DEVICE = "cuda:0" if os.environ.get("KERNELDYNO_REQUIRE_GPU") else "cpu:0"
 
 REFERENCE = """

@@ -19,6 +19,7 @@ import pytest
 from kerneldyno.rpc.jsonio import request_from_json
 from kerneldyno.rpc.validation import effective, validate
 from kerneldyno.v1 import evaluation_pb2 as pb
+from tests import sampling
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PROBLEMS = EXAMPLES / "problems"
@@ -99,14 +100,15 @@ def test_only_the_syntax_error_does_not_parse() -> None:
 
 def test_candidates_do_what_their_names_say() -> None:
     harmless = [name for name, row in EXPECTED.items() if not row.get("dangerous") and "device" not in row]
-    found = _check([*harmless, *(f"shapes/{name}" for name in SHAPE_NAMES)])
+    checked = [*harmless, *(f"shapes/{name}" for name in SHAPE_NAMES)][:: sampling.count(1, 2)]
+    found = _check(checked)
     surprises = {}
     for name, saying in found.items():
         expected = "CORRECT" if name.startswith("shapes/") else outcomes(EXPECTED[name])[0]
         if saying.partition(":")[0] != CHECK_SAYS.get(expected, "raised"):
             surprises[name] = f"expected {expected}: {saying}"
     assert surprises == {}
-    assert len(found) == len(harmless) + len(SHAPE_NAMES)
+    assert set(found) == set(checked)
 
 
 def test_whatever_could_harm_this_process_is_marked() -> None:

@@ -21,6 +21,7 @@ from kerneldyno.evaluator.judge.timing.measured import Measured, Visit
 from kerneldyno.evaluator.judge.timing.report import report
 from kerneldyno.rpc.jsonio import result_from_json
 from kerneldyno.v1 import evaluation_pb2 as pb
+from tests import sampling
 
 pytestmark = pytest.mark.pure
 
@@ -185,7 +186,7 @@ def test_a_candidate_that_alone_cannot_be_queued_is_told_what_that_is_worth() ->
     assert "1.33 times" in finding.evidence
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=sampling.examples(300))
 @given(
     seed=st.integers(0, 10_000),
     sides=st.tuples(

@@ -61,8 +61,10 @@ def test_an_output_that_the_next_call_overwrites_is_right_and_it_is_said(judge: 
     code = BUFFER.format(body="self.out.copy_(torch.relu(x))")
     result = judge.evaluate(stressed(code, RELU, run_performance=True))
     assert result["outcome"] == "CORRECT", result["message"]
-    assert findings(result) == {"S30": "SEVERITY_INFO"}
-    assert "copy" in result["findings"][0]["evidence"]
+    found = findings(result)
+    found.pop("T01", None)  # two clocks differ where the machine is busy
+    assert found == {"S30": "SEVERITY_INFO"}
+    assert "copy" in next(finding["evidence"] for finding in result["findings"] if finding["id"] == "S30")
 
 
 def test_whoever_wants_outputs_that_last_can_ask_for_them(judge: Judge) -> None:

@@ -93,7 +93,7 @@ def test_only_what_lies_in_the_scratch_is_the_candidates(
     assert "behind_a_macro" in native.loaded(str(tmp_path)).defines
 
 
-def test_a_verdict_names_operators_of_torch_and_libraries_that_native_code_calls() -> None:
+def test_a_verdict_names_operators_of_torch_and_libraries_that_native_code_calls(judge: Judge) -> None:
     builds = f"""
 import ctypes, subprocess
 with open("code.cpp", "w") as file:
@@ -101,10 +101,9 @@ with open("code.cpp", "w") as file:
 subprocess.run(["g++", "-shared", "-fPIC", "-O1", "-o", "code.so", "code.cpp"], check=True)
 ctypes.CDLL("./code.so", mode=1)  # RTLD_LAZY
 """
-    with Judge() as judge:
-        plain = judge.evaluate(request(candidate(body="pass")))
-        native_too = judge.evaluate(request(candidate(prologue=builds)))
-        as_torch = judge.evaluate(request(candidate(), backend="torch"))
+    plain = judge.evaluate(request(candidate(body="pass")))
+    native_too = judge.evaluate(request(candidate(prologue=builds)))
+    as_torch = judge.evaluate(request(candidate(), backend="torch"))
     assert [each["outcome"] for each in (plain, native_too, as_torch)] == ["CORRECT"] * 3, native_too["message"]
     assert labels(plain) == ["torch's own operators did work in a call: aten::addmm"]
     assert labels(native_too) == [f"{labels(plain)[0]}; its native code calls cublasSgemm_v2"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import psutil
@@ -17,12 +16,6 @@ pytestmark = pytest.mark.alone
 TWIN = REFERENCE.replace("class Model(", "class ModelNew(")
 #: Where a reference finds out that it is being timed: in a runner, and not in the judge.
 IN_RUNNER = "__import__('os').environ.get('USER') == 'candidate'"
-
-
-@pytest.fixture(scope="module")
-def judge() -> Iterator[Judge]:
-    with Judge() as running:
-        yield running
 
 
 def timed(judge: Judge, reference: str = REFERENCE, kernel: str = TWIN, **changes: Any) -> dict[str, Any]:
@@ -131,12 +124,3 @@ def test_no_more_than_a_few_are_kept_and_those_not_for_long(judge: Judge) -> Non
         assert result["outcome"] == "CORRECT", result["message"]
     spares, kept = 1, {"cpu:0": 3}.get(DEVICE, 16)
     assert runners(judge) <= spares + 1 + kept
-
-
-def test_a_reference_with_a_backend_of_its_own_is_made_ready_where_it_is_timed(judge: Judge) -> None:
-    result = timed(judge, reference_backend="REFERENCE_BACKEND_TORCH_COMPILE", **limits(timing=120))
-    if result["outcome"] == "REFERENCE_ERROR":  # no compiler here: said so, and blamed on nobody else
-        assert "compil" in result["message"].lower()
-        return
-    assert result["outcome"] == "CORRECT", result["message"]
-    assert result["reference_timing"]["median_seconds"] > 0

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 
 import psutil
 import pytest
 
-from tests.evaluator.judge_harness import Judge, candidate, limits, printed, request
+from tests.evaluator.judge_harness import SECRET, Judge, candidate, limits, printed, request
 
 pytestmark = pytest.mark.alone
-
-SECRET = "kerneldyno-test-secret-value"
-
-
-@pytest.fixture(scope="module")
-def judge() -> Iterator[Judge]:
-    with Judge(environment={"MY_API_TOKEN": SECRET}) as running:
-        yield running
 
 
 def test_every_layer_is_proved_here(judge: Judge) -> None:
@@ -31,6 +22,7 @@ def test_every_layer_is_proved_here(judge: Judge) -> None:
 
 
 def test_no_secret_is_in_reach(judge: Judge) -> None:
+    (secret,) = SECRET.values()
     code = f"""
 import glob, os
 def read(name):
@@ -38,8 +30,8 @@ def read(name):
         return open(name, "rb").read()
     except PermissionError:
         return b""
-found = [name for name in glob.glob("/proc/*/environ") if {SECRET!r}.encode() in read(name)]
-print("found:", found, "env:", {SECRET!r} in str(os.environ))
+found = [name for name in glob.glob("/proc/*/environ") if {secret!r}.encode() in read(name)]
+print("found:", found, "env:", {secret!r} in str(os.environ))
 """
     assert "found: [] env: False" in printed(judge, code)
 

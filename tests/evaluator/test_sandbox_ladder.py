@@ -108,7 +108,7 @@ def test_without_a_quota_the_scratch_is_watched(judge: Judge) -> None:
 @needs_root
 @pytest.mark.skipif(DEVICE != "cpu:0", reason="an ordinary user of a made-up namespace may not open the GPU")
 def test_an_ordinary_user_gets_the_whole_sandbox() -> None:
-    if subprocess.run([*NO_ROOT, sys.executable, "-c", "import torch"], capture_output=True, check=False).returncode:
+    if subprocess.run([*NO_ROOT, sys.executable, "-c", "pass"], capture_output=True, check=False).returncode:
         pytest.skip("no user namespaces here")
     with Judge(sandbox="require", prefix=NO_ROOT) as running:
         layers = {layer["name"]: layer["active"] for layer in running.ready["sandbox_layers"]}

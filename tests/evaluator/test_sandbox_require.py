@@ -7,11 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.evaluator.judge_harness import DEVICE
-
-pytestmark = pytest.mark.alone
 
 COMMAND = [
     *(sys.executable, "-m", "kerneldyno.evaluator", "--sandbox=require", f"--devices={DEVICE.partition(':')[0]}"),

@@ -51,7 +51,7 @@ def reports(request: pytest.FixtureRequest) -> Iterator[dict[Path, Future[vet.Re
     items = [item for item in request.session.items if item.getparent(pytest.Module) is request.node]
     tests = [item for item in items if isinstance(item, pytest.Function)]
     paths = [item.callspec.params["weak"] for item in tests if "weak" in item.fixturenames]
-    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(min(2, len(paths)) or 1, multiprocessing.get_context("spawn")) as pool:
         yield {path: pool.submit(vet_weak, path) for path in paths}
         pool.shutdown(cancel_futures=True)
 

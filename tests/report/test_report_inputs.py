@@ -29,6 +29,7 @@ from kerneldyno.report.shelf import MAX_TEXT_BYTES, Shelf
 from kerneldyno.rewards.trajectories import TrajectoryWriter, TurnRecord
 from kerneldyno.rpc.jsonio import result_to_json
 from kerneldyno.v1.evaluation_pb2 import EvalResult, Interval, Stage
+from tests import sampling
 from tests.report.report_candidates import HOSTILE, ODD
 
 
@@ -585,7 +586,7 @@ ANYTHING = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=sampling.examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_file_breaks_it(tmp_path: Path, data: st.DataObject) -> None:
     """Real lines with anything in the place of anything: there is a page, or one line that says why there is none."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,13 +13,6 @@ from kerneldyno.rewards.scoring import anomalous, score
 from kerneldyno.rpc.jsonio import result_from_json
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from tests.evaluator.judge_harness import REFERENCE, Judge, candidate, limits, request
-
-
-@pytest.fixture(scope="module")
-def judge() -> Iterator[Judge]:
-    with Judge() as running:
-        assert running.ready["op"] == "ready", running.ready
-        yield running
 
 
 def judged(judge: Judge, source: str, **changes: Any) -> EvalResult:

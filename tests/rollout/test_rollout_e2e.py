@@ -35,22 +35,21 @@ def answer(prompt: Prompt) -> str:
 
 
 @pytest.mark.timeout(400)
-async def test_a_rollout_and_the_example_of_its_prompt(tmp_path: Path) -> None:
+async def test_a_rollout_and_the_example_of_its_prompt(cpu_services: LocalServices, tmp_path: Path) -> None:
     rows = [{"id": name, "reference_code": (PROBLEMS / name / "reference.py").read_text()} for name in SCRIPT]
     (tmp_path / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with LocalServices(devices="cpu") as services:
-        async with FakeModel(answer) as model:
-            done = await command(
-                *("rollout", tmp_path / "problems.jsonl", "-o", tmp_path / "run.jsonl", "--address", services.address),
-                *("--model", "scripted", "--base-url", model.url, "--reward", "kevin"),
-                *("--request", json.dumps(REQUEST)),
-            )
-        assert done.status == 0, done.err
-        example = prompts.worked_example("triton")
-        assert example is not None
-        async with AsyncClient(services.address) as client:
-            request = EvalRequest(reference_code=example[0], kernel_code=example[1], run_performance=False)
-            assert EvalResult.Outcome.Name((await client.evaluate_once(request)).outcome) == "CORRECT"
+    async with FakeModel(answer) as model:
+        done = await command(
+            *("rollout", tmp_path / "problems.jsonl", "-o", tmp_path / "run.jsonl", "--address", cpu_services.address),
+            *("--model", "scripted", "--base-url", model.url, "--reward", "kevin"),
+            *("--request", json.dumps(REQUEST)),
+        )
+    assert done.status == 0, done.err
+    example = prompts.worked_example("triton")
+    assert example is not None
+    async with AsyncClient(cpu_services.address) as client:
+        request = EvalRequest(reference_code=example[0], kernel_code=example[1], run_performance=False)
+        assert EvalResult.Outcome.Name((await client.evaluate_once(request)).outcome) == "CORRECT"
     episodes = {episode.group: episode for episode in read(tmp_path / "run.jsonl").trajectories()}
     assert {name: [turn.outcome for turn in episode.turns] for name, episode in episodes.items()} == OUTCOMES
     for name, episode in episodes.items():

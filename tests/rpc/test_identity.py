@@ -254,7 +254,7 @@ def test_a_field_that_nobody_decided_about_is_refused() -> None:
 
 # Properties, over requests of any shape.
 
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+unhurried = settings(suppress_health_check=[HealthCheck.too_slow])
 texts = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=8)
 numbers = st.integers(-(2**31), 2**31 - 1)
 durations = st.builds(

@@ -43,6 +43,7 @@ from kerneldyno.scheduler.core.queue_ages import JobClass
 from kerneldyno.scheduler.core.records import Finished, Placed, Quarantined, Record, Returned
 from kerneldyno.scheduler.settings import Settings
 from kerneldyno.scheduler.store.memory import MemoryStore
+from tests import sampling
 
 pytestmark = pytest.mark.pure
 
@@ -628,7 +629,7 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
 
 TestSchedulerMachine = SchedulerMachine.TestCase
 TestSchedulerMachine.settings = settings(
-    max_examples=EXAMPLES or 100,
+    max_examples=EXAMPLES or sampling.examples(100),
     stateful_step_count=80,
     deadline=None,
     derandomize=not EXAMPLES,  # in CI the same histories each time; with more examples, new ones

@@ -33,6 +33,7 @@ from kerneldyno.scheduler.core.records import (
 from kerneldyno.scheduler.store import schema
 from kerneldyno.scheduler.store.memory import MemoryStore
 from kerneldyno.scheduler.store.sqlite import TRIM_STEP, SqliteStore
+from tests import sampling
 from tests.scheduler.store_records import (
     ENVIRONMENT,
     accepted,
@@ -226,7 +227,7 @@ verdicts = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=sampling.examples(60))
 @given(
     st.builds(Key, texts, texts),
     blobs,

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kerneldyno.training.adaptive import AdaptiveRule, AdaptiveSampler, balanced
 from kerneldyno.training.advantages import trloo
 from kerneldyno.training.errors import TrainingError
+from tests import sampling
 
 pytestmark = pytest.mark.pure
 
@@ -108,7 +109,7 @@ def test_variants_of_the_paper() -> None:
         assert sampler.sampled == rounds
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=sampling.examples(100))
 @given(st.lists(st.none() | st.sampled_from([0.0, 0.5, 1.0]), max_size=20), st.integers(2, 9), st.integers(0, 99))
 def test_balanced_groups(scores: list[float | None], size: int, seed: int) -> None:
     kept, weights = balanced(scores, size, generator=chance(seed))

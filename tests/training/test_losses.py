@@ -13,6 +13,7 @@ from torch import Tensor
 
 from kerneldyno.training.errors import MaskError, OptionError, ShapeError, TrainingError
 from kerneldyno.training.losses import Aggregation, aggregate, dual_clip
+from tests import sampling
 from tests.training import loops
 
 pytestmark = pytest.mark.pure
@@ -72,7 +73,7 @@ def cases(draw: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return new, old, advantages, mask
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=sampling.examples(100))
 @given(cases(), st.sampled_from(MODES))
 def test_against_loops(case: tuple[Tensor, Tensor, Tensor, Tensor], mode: str) -> None:
     found, _ = dual_clip(*case, aggregation=mode)

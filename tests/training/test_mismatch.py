@@ -16,6 +16,7 @@ from kerneldyno.training.errors import GroupError, MaskError, NotFiniteError, Op
 from kerneldyno.training.layout import scattered, turn_by_turn
 from kerneldyno.training.masks import turns_of
 from kerneldyno.training.mismatch import PAPER, RELEASE, Rule, importance_weights, metrics, reject
+from tests import sampling
 from tests.training import loops
 
 pytestmark = pytest.mark.pure
@@ -143,7 +144,7 @@ def row_for_each_turn(case: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
     return ratio, mask, torch.tensor([episode * 7 - 3 for episode, _ in turns])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=sampling.examples(150))
 @given(
     batches(), st.sampled_from([*LEVELS, None]), st.sampled_from([None, 1e-4]), st.sampled_from(["turn", "sequence"])
 )
@@ -171,7 +172,7 @@ def test_both_layouts_against_loops(case: dict[str, Any], level: Any, veto: floa
     assert all(0 <= figure <= 1 for figure in split.metrics.values())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=sampling.examples(60))
 @given(batches(), st.sampled_from(LEVELS))
 def test_weights_of_both_layouts(case: dict[str, Any], level: Any) -> None:
     ratio, mask = concatenated(case)

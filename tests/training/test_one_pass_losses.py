@@ -15,6 +15,7 @@ from kerneldyno.training import mismatch
 from kerneldyno.training.errors import MaskError, NotFiniteError, OptionError, ShapeError, TrainingError
 from kerneldyno.training.losses import bypass, dual_clip, policy_gradient, pure
 from kerneldyno.training.mismatch import Rule
+from tests import sampling
 from tests.training import loops
 
 pytestmark = pytest.mark.pure
@@ -145,7 +146,7 @@ def test_weights_by_token_are_what_the_ratio_of_bypass_holds(seed: int) -> None:
     torch.testing.assert_close(gradient(one, log_probs), gradient(other, log_probs))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=sampling.examples(60))
 @given(st.integers(0, 10**6), st.sampled_from(["token", "turn", "turn_geometric", "sequence", "geometric"]))
 def test_pure_against_loops(seed: int, level: Any) -> None:
     log_probs, rollout, advantages, mask = batch(seed, spread=0.3)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kerneldyno.training.errors import GroupError, NotFiniteError, ShapeError, TrainingError
 from kerneldyno.training.oversampling import Oversampler, select_groups
+from tests import sampling
 
 pytestmark = pytest.mark.pure
 
@@ -107,7 +108,7 @@ def test_the_limit_ends_it_and_what_is_missing_is_said() -> None:
     assert taken.summary().endswith("3 too small, 0 surplus; 1 fewer than wanted")
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=sampling.examples(80))
 @given(
     st.lists(st.lists(st.sampled_from([None, 0.0, 0.5, 1.0]), max_size=4), min_size=24, max_size=24),
     st.integers(1, 6),

@@ -15,6 +15,7 @@ from torch import Tensor
 from kerneldyno.training.advantages import ESTIMATORS, optimal_baseline, to_tokens, trloo
 from kerneldyno.training.masks import align, turn_index, turn_mask, turns_of
 from kerneldyno.training.returns import multi_turn_returns
+from tests import sampling
 from tests.training import loops
 
 
@@ -41,7 +42,7 @@ def near(found: Tensor, expected: Tensor) -> None:
 
 
 every_estimator = pytest.mark.parametrize("name", ESTIMATORS)
-examples = settings(max_examples=60, deadline=None)
+examples = settings(max_examples=sampling.examples(60))
 
 
 @examples

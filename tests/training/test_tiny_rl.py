@@ -184,7 +184,7 @@ def made_up(setting: learner.Setting) -> tuple[learner.Run, MadeUp]:
 
 async def test_oversampling_trains_on_groups_that_differ() -> None:
     run, judge = made_up(learner.Setting("more", samples=(2,), oversample=2.0))
-    for update in range(6):
+    for update in range(4):
         judge.groups.clear()
         batch = await run.play()
         scores = batch.rewards.sum(dim=1)

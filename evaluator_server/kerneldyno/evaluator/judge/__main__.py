@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -45,7 +46,8 @@ def _serve(args: argparse.Namespace) -> int:
     # remains of large blocks add up to tens of gigabytes.
     os.environ.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
     os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
-    # Import torch only now: it reads the environment when it is imported.
+    # Import torch only now: it reads the environment when it is imported. Imports make no garbage, and what they make stays.
+    gc.disable()
     import torch
 
     from ..devices import hostmemory, open_device
@@ -53,16 +55,20 @@ def _serve(args: argparse.Namespace) -> int:
     from .comparison import fused
     from .service import Service, Settings
 
+    gc.enable()
     toolkits()  # a plug-in that cannot be imported must stop the judge now, not fail every request
     zygote = socket.socket(fileno=args.zygote_fd)
     device = open_device("cpu:0" if args.device.startswith("cpu") else "cuda:0")
     device.warm_up()
     hostmemory.limit_own(hostmemory.allowance())  # allocations of references beyond that fail, and nothing else does
-    # Import and compile now what takes seconds at its first use, while the zygote does the same.
-    torch.randn(2, device="meta") * 2
+    # Import and compile now what takes seconds at its first use, while the zygote does the same. A CPU device is to be
+    # ready soon instead: few of its problems need what the first line imports.
+    if device.kind != "cpu":
+        torch.randn(2, device="meta") * 2
     fused.warm_up(device.torch_device)
     if wire.receive(zygote) is None:
         sys.exit("the zygote ended before it was ready")
+    gc.freeze()
     settings = Settings(
         device_name=args.device,
         node_id=args.node_id,

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ..shared import linux, startup, wire
 from ..walls import Unavailable, cgroup
-from . import sandbox, warden
+from . import sandbox  # and not what imports torch: this program restarts before it does
 
 #: Set in the environment of a zygote that has restarted without its parent's secrets.
 _CLEAN = "KERNELDYNO_ZYGOTE_CLEAN"
@@ -37,7 +37,11 @@ def main() -> None:
     if args.exit_with_parent:
         startup.die_with(args.exit_with_parent)
     linux.become_subreaper()
-    _import_libraries(args.device.partition(":")[0])
+    gc.disable()  # imports make no garbage, and looking for it takes a tenth of their time
+    try:
+        _import_libraries(args.device.partition(":")[0])
+    finally:
+        gc.enable()  # a process that ends uncollected has torch's bindings complain of leaks, below the real error
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with tempfile.TemporaryDirectory(prefix="kerneldyno-") as staging, socket.socket(fileno=args.fd) as judge:
         os.chmod(staging, 0o711)  # runners without namespaces use it with another uid
@@ -76,7 +80,7 @@ def _import_libraries(kind: str) -> None:
     import triton
     import triton.language
 
-    from . import harness
+    from . import harness, warden  # noqa: F401
 
     harness.preload(kind)
     with contextlib.suppress(ImportError):  # otherwise Triton imports its fifty modules at the first launch
@@ -127,6 +131,8 @@ def _become_warden(
     """Run the warden in the forked child. Never returns."""
     status = 70  # EX_SOFTWARE
     try:
+        from . import warden
+
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         judge.close()

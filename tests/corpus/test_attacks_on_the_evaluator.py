@@ -1,0 +1,40 @@
+"""Attacks on the evaluator (E), one test for each: none may gain anything, and none may leave anything behind.
+
+No clock matters to these, so they may run beside other tests. Those whose time is compared with that of honest work are
+in `test_attacks.py`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.corpus.judge_corpus import Entry, Run, has_time_compared, select
+from tests.corpus.traces import find_news, has_only_runners
+from tests.evaluator.judge_harness import candidate, request
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.corpus]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def before() -> set[str]:
+    """What was there before any attack ran."""
+    return find_news()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [entry for entry in select("attacks") if entry.name.startswith("E") and not has_time_compared(entry)],
+    ids=lambda entry: entry.name,
+)
+def test_attack_on_the_evaluator_gains_nothing(run: Run, entry: Entry) -> None:
+    assert run.shortfall(entry) is None, run.result(entry)
+
+
+def test_nothing_is_left_in_the_end(run: Run, before: set[str]) -> None:
+    result = run.judge.evaluate(request(candidate()))
+    assert result["outcome"] == "CORRECT", result["message"]
+    wait_until(
+        lambda: has_only_runners(run.judge, references=0), "nothing but spare runners: references end in seconds"
+    )
+    assert find_news() <= before
