@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from kerneldyno.client import LocalServices
     from tests.evaluator.judge_harness import Judge
 
-#: Files and folders that one worker takes where files run beside each other, because they share a judge or services for a
-#: session; by a name for each such group.
+#: Files and folders that share a judge or services for a session. Where files run beside each other, one worker runs all
+#: of a group.
 _TOGETHER: dict[str, tuple[str, ...]] = {
     "services": ("tests/e2e", "tests/rollout/test_rollout_e2e.py", "tests/client/test_client_doctor.py"),
     "a judge": (
@@ -34,7 +34,7 @@ _TOGETHER: dict[str, tuple[str, ...]] = {
         "tests/rewards/test_feedback_real.py",
     ),
 }
-#: The same, but whole corpora take each of their files minutes, so these run beside each other.
+#: The same, only in a sample: whole corpora take minutes per file, so their files run beside each other.
 _TOGETHER_IN_A_SAMPLE: dict[str, tuple[str, ...]] = {"corpora": ("tests/corpus",)}
 
 # Files that run beside each other share the processors, where torch's threads would only fight for them.
@@ -78,7 +78,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Say to tests/sampling.py and to hypothesis how much is tried."""
+    """Tell tests/sampling.py and hypothesis whether this run is a sample."""
     sampling.is_sample = config.getoption("corpus") == "sample"
     # How long an example takes depends on what else the machine does. A sample has the same examples each time.
     settings.register_profile(
@@ -89,7 +89,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Keep the garbage collector away from what is imported and collected: it stays, and is a million objects."""
+    """Import and collect without garbage collection: these million objects stay alive, and searching them costs time."""
     gc.disable()
     try:
         return (yield)
@@ -99,7 +99,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_unconfigure() -> None:
-    """Give what was kept back to the garbage collector: bindings complain of what is left when the process ends."""
+    """Let the garbage collector see these objects again: otherwise bindings report leaks at exit."""
     gc.unfreeze()
 
 
@@ -119,7 +119,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `--dist loadfile`, keep together what `_TOGETHER` lists."""
+    """With `--dist loadfile`, give each group of `_TOGETHER` to one worker."""
     if config.getoption("dist") != "loadfile":
         return None
     together = {**_TOGETHER, **(_TOGETHER_IN_A_SAMPLE if sampling.is_sample else {})}

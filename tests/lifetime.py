@@ -1,4 +1,4 @@
-"""How long judges live that several files share: a fixture's scope, by the device of this run."""
+"""The scope of a judge that several files of tests share."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from typing import Any, Literal
 
 
 def of_a_judge(fixture_name: str, config: Any) -> Literal["session", "module"]:
-    """Return the whole session on the CPU device, and one file on a GPU, whose memory other tests measure."""
+    """Return "session" on the CPU device and "module" on a GPU, because other tests measure the memory of a GPU."""
     return "module" if os.environ.get("KERNELDYNO_REQUIRE_GPU") else "session"

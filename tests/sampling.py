@@ -1,8 +1,8 @@
-"""What `make test` runs of the corpora, and how often it repeats: a sample, the same everywhere. `.ci/run` runs all.
+"""Which candidates of the corpora `make test` runs, and how many random examples: a sample. `.ci/run` runs all of them.
 
 The sample of the corpora has one attack for each id of the threat model, and one in `SHARE` of the candidates that have no
-id. The hash of its name decides whether a candidate is in it: a new one hardly changes which of the others are. `examples`
-and `count` are for tests that try many random cases, or many that are alike: a sample has fewer of them.
+id. The hash of its name decides whether a candidate is in it, so new candidates hardly change the rest of the sample. `examples`
+and `count` are for tests that try many random or similar cases: a sample has fewer of them.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from collections.abc import Iterable
 SHARE = 9
 #: What the name of an attack begins with.
 _ID = re.compile(r"([A-Z]\d\d)_")
-#: Of so many examples of hypothesis, a sample has one.
+#: A sample has one in so many of hypothesis's examples.
 _EXAMPLES_SHARE = 4
 
-#: Whether this run is a sample; tests/conftest.py sets it before it imports any test.
+#: True if this run is a sample. tests/conftest.py sets it before it imports any test.
 is_sample = False
 
 
 def count(whole: int, sampled: int) -> int:
-    """Return how many a test tries: `whole`, and `sampled` in a sample."""
+    """Return the number of cases of a test: `sampled` in a sample, otherwise `whole`."""
     return sampled if is_sample else whole
 
 
 def examples(whole: int) -> int:
-    """Return how many examples hypothesis tries of a property."""
+    """Return the number of hypothesis's examples for a property."""
     return count(whole, max(10, whole // _EXAMPLES_SHARE))
 
 

@@ -1,6 +1,6 @@
-"""What attacks could leave behind: files in shared places, and processes of the judge that they ran on.
+"""Traces that attacks could leave: files in shared places, and processes of the judge that judged them.
 
-The tests of attacks look for both when all of their attacks are over.
+The tests of attacks look for both after all of their attacks.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import psutil
 from tests.corpus.judge_corpus import JOBS
 from tests.evaluator.judge_harness import Judge
 
-#: Where a candidate without walls could leave something: `find_news` looks for what it would be.
+#: Places where a candidate without walls could leave a file.
 _SHARED = (*map(Path, ("/tmp", "/var/tmp", "/dev/shm", "/run")), Path.home())
 _NOBODY = 65534
-#: A spare runner and one that was timed have as many each: a warden's outer half, the warden, and the runner itself.
+#: Number of processes of one runner: the outer half of its warden, the warden, and the runner itself.
 _PROCESSES = 3
 
 
 def find_news() -> set[str]:
-    """Return files in shared places that a candidate made: nobody's own, or named as the attacks name theirs."""
+    """Return files in shared places that a candidate made: they belong to nobody, or have a name that attacks use."""
     return {str(path) for place in _SHARED if place.is_dir() for path in place.iterdir() if _is_a_candidates(path)}
 
 
 def has_only_runners(judge: Judge, references: int) -> bool:
-    """Return whether no more lives than the spare runners of a judge, and so many that keep a reference."""
+    """Return True if a judge has no more processes than its spare runners and `references` runners of references."""
     family = psutil.Process(judge.zygote.pid).children(recursive=True)
     return len(family) <= _PROCESSES * (JOBS + references)
 

@@ -46,7 +46,8 @@ def _serve(args: argparse.Namespace) -> int:
     # remains of large blocks add up to tens of gigabytes.
     os.environ.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
     os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
-    # Import torch only now: it reads the environment when it is imported. Imports make no garbage, and what they make stays.
+    # Import torch only now: it reads the environment when it is imported. Objects of imported modules stay alive, so
+    # garbage collection would only cost time.
     gc.disable()
     import torch
 
@@ -61,8 +62,8 @@ def _serve(args: argparse.Namespace) -> int:
     device = open_device("cpu:0" if args.device.startswith("cpu") else "cuda:0")
     device.warm_up()
     hostmemory.limit_own(hostmemory.allowance())  # allocations of references beyond that fail, and nothing else does
-    # Import and compile now what takes seconds at its first use, while the zygote does the same. A CPU device is to be
-    # ready soon instead: few of its problems need what the first line imports.
+    # Import and compile now what takes seconds at its first use, while the zygote does the same. Few problems of the CPU
+    # device need what the first line imports, so there it is imported when it is needed.
     if device.kind != "cpu":
         torch.randn(2, device="meta") * 2
     fused.warm_up(device.torch_device)

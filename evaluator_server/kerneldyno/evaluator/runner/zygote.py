@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ..shared import linux, startup, wire
 from ..walls import Unavailable, cgroup
-from . import sandbox  # and not what imports torch: this program restarts before it does
+from . import sandbox  # nothing that imports torch: this program first restarts with a clean environment
 
 #: Set in the environment of a zygote that has restarted without its parent's secrets.
 _CLEAN = "KERNELDYNO_ZYGOTE_CLEAN"
@@ -37,11 +37,11 @@ def main() -> None:
     if args.exit_with_parent:
         startup.die_with(args.exit_with_parent)
     linux.become_subreaper()
-    gc.disable()  # imports make no garbage, and looking for it takes a tenth of their time
+    gc.disable()  # objects of imported modules stay alive, and searching them takes a tenth of the time of the imports
     try:
         _import_libraries(args.device.partition(":")[0])
     finally:
-        gc.enable()  # a process that ends uncollected has torch's bindings complain of leaks, below the real error
+        gc.enable()  # otherwise torch's bindings report leaks at exit, and these hide the real error
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with tempfile.TemporaryDirectory(prefix="kerneldyno-") as staging, socket.socket(fileno=args.fd) as judge:
         os.chmod(staging, 0o711)  # runners without namespaces use it with another uid
