@@ -1,8 +1,8 @@
 """Which candidates of the corpora `make test` runs, and how many random examples: a sample. `.ci/run` runs all of them.
 
-The sample of the corpora has one attack for each id of the threat model, and one in `SHARE` of the candidates that have no
-id. The hash of its name decides whether a candidate is in it, so new candidates hardly change the rest of the sample. `examples`
-and `count` are for tests that try many random or similar cases: a sample has fewer of them.
+The sample of the corpora has one attack for each id of the threat model, and one in `SHARE` of the candidates that have
+no id. The hash of its name decides whether a candidate is in it, so new candidates hardly change the rest of the sample.
+`examples` and `count` are for tests that try many random or similar cases: a sample has fewer of them.
 """
 
 from __future__ import annotations
