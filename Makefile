@@ -52,9 +52,9 @@ demo: $(READY)
 # Markers of tests are described in pyproject.toml. CORPUS=whole: all candidates of corpus/ and all random examples, and not a
 # sample of them (tests/sampling.py).
 CORPUS ?= sample
-# Tests wait as well as compute: two workers more than there are processors; each takes half a gigabyte.
+# Tests wait as well as compute: three workers more than there are processors; each takes half a gigabyte.
 PROCESSORS := $(shell nproc)
-WORKERS ?= $(shell n=$$(($(PROCESSORS) + 2)); echo $$((n < 8 ? n : 8)))
+WORKERS ?= $(shell n=$$(($(PROCESSORS) + 3)); echo $$((n < 8 ? n : 8)))
 # Files with tests that must have the machine to themselves: to collect all others as well takes seconds.
 ALONE = $(sort $(shell grep -rl "pytest.mark.alone" tests --include="test_*.py"))
 # Where the environment forbids to write bytecode, each of the thousand processes of the tests would compile our sources anew.

@@ -106,7 +106,7 @@ def pytest_unconfigure() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is not in the sample, skip tests of a GPU without one, and let slow files begin first."""
     if config.getoption("corpus") == "sample":
-        left_out = _not_in_the_sample(items)
+        left_out = _not_in_the_sample(items) | {item.nodeid for item in items if item.get_closest_marker("long")}
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
         items[:] = [item for item in items if item.nodeid not in left_out]
     # Tests of a GPU are skipped unless somebody insists on one: `make test-gpu`, where they fail without.

@@ -2,7 +2,8 @@
 
 The sample of the corpora has one attack for each id of the threat model, and one in `SHARE` of the candidates that have
 no id. The hash of its name decides whether a candidate is in it, so new candidates hardly change the rest of the sample.
-`examples` and `count` are for tests that try many random or similar cases: a sample has fewer of them.
+Tests with the marker `long` are not in it. `examples` and `count` are for tests that try many random or similar cases:
+a sample has fewer of them.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ def test_a_persistent_worker_judges_and_is_replaced_when_it_dies() -> None:
         assert pool.restarts == 1
 
 
+@pytest.mark.long
 def test_throughput_runs_and_every_verdict_is_right(tmp_path: Path) -> None:
     output = tmp_path / "run.json"
     command = [sys.executable, "-m", "benchmarks.throughput", "--devices", "cpu", "--lanes", "1", "--seconds", "0.2"]

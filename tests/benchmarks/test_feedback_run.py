@@ -65,6 +65,7 @@ def test_another_feedback_has_rows_of_its_own(tmp_path: Path) -> None:
     assert set(rows) == {"other", "other, 256 characters"}
 
 
+@pytest.mark.long
 def test_a_small_run(tmp_path: Path) -> None:
     arguments = [
         "--cases",

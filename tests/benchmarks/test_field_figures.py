@@ -89,6 +89,7 @@ def test_a_candidate_that_is_its_reference_is_correct_or_it_was_not_judged() -> 
 
 
 @pytest.mark.alone
+@pytest.mark.long
 def test_problems_of_our_own_against_themselves(tmp_path: Path) -> None:
     """On the CPU device of whatever machine this is: no timed test, but ratios of two times that busy machines lengthen
     alike. A sample has one problem in three."""

@@ -23,6 +23,8 @@ pytestmark = pytest.mark.slow
 
 ALL = {page: blocks(page) for page in PAGES}
 NOT_RUN = [block for found in ALL.values() for block in found if block.language in RUN and not block.is_run]
+#: Pages that take ten processor seconds. `.ci/run` runs their commands, and `make test` those of all other pages.
+LONG = ("docs/migrating-from-kernelbench.md", "docs/evaluating.md")
 #: What a block in another language may not look like.
 COMMAND = re.compile(r"^\$ |^(kerneldyno|pip install|make|docker|kubectl|curl|buf|grpcurl|python3?) ", re.MULTILINE)
 
@@ -34,7 +36,15 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
 
 
 @pytest.mark.timeout(400)  # a page has many commands
-@pytest.mark.parametrize("page", [page for page in PAGES if any(one.is_run for one in ALL[page])], ids=name)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.long] if name(page) in LONG else [])
+        for page in PAGES
+        if any(one.is_run for one in ALL[page])
+    ],
+    ids=name,
+)
 def test_a_page_does_what_it_says(page: Path, desk: Desk, tmp_path: Path) -> None:
     for tool in ("curl", "openssl"):
         if any(re.search(rf"\b{tool} ", one.text) for one in ALL[page] if one.is_run):

@@ -33,7 +33,7 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.alone
 
-COUNT = int(os.environ.get("KERNELDYNO_E2E_CANDIDATES", "200" if ON_GPU else sampling.count(30, 20)))
+COUNT = int(os.environ.get("KERNELDYNO_E2E_CANDIDATES", "200" if ON_GPU else sampling.count(30, 12)))
 #: On the CPU these take seconds of honest interpreted work each; a longer run has them all.
 SLOW = {"relu/slow_two_passes", "layer_norm/triton_two_pass", "max_reduction/triton_loop", "relu/triton_strided"}
 #: Every one of these is reached, so they are set as low as their meaning allows.

@@ -68,6 +68,7 @@ async def test_from_beginning_to_report(tmp_path: Path) -> None:
     assert SECRET not in done.out + done.err
 
 
+@pytest.mark.long
 async def test_killed_again_and_again_it_comes_to_the_same(tmp_path: Path) -> None:
     """Each response, reward and prompt is that of a run which nobody touched; no turn is asked for twice needlessly."""
 

@@ -182,6 +182,7 @@ def made_up(setting: learner.Setting) -> tuple[learner.Run, MadeUp]:
     return run, judge
 
 
+@pytest.mark.long
 async def test_oversampling_trains_on_groups_that_differ() -> None:
     run, judge = made_up(learner.Setting("more", samples=(2,), oversample=2.0))
     for update in range(4):
@@ -224,6 +225,7 @@ async def test_a_run_that_goes_on_is_the_run_that_was_not_stopped(tmp_path: Path
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.long
 async def test_verdicts_outlive_the_services_that_gave_them(tmp_path: Path) -> None:
     turns = [Written(TINY, ("lazy", "rows_some", "end"), "kept", 0, 0)]
     paid = []
@@ -329,6 +331,7 @@ def test_a_prompt_is_read_back() -> None:
         assert policy.read_prompt(policy.say_prompt(tokens)) == tokens
 
 
+@pytest.mark.long
 def test_a_warmed_policy_gives_the_right_answers_and_not_the_wrong_ones(tmp_path: Path) -> None:
     """Right and wrong turns in one file; other prompts keep their answers for the most part."""
     wrong = "own rows_few whole_row fused masked"
@@ -352,6 +355,7 @@ def test_a_warmed_policy_gives_the_right_answers_and_not_the_wrong_ones(tmp_path
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.long
 async def test_from_recorded_turns_to_a_policy_that_earns_more(judge: Judging, tmp_path: Path) -> None:
     """Real verdicts: a policy plays and is recorded, its right turns are imitated, and that policy is paid more."""
 
