@@ -154,6 +154,7 @@ async def experiment(
     with LocalServices(devices="cuda" if on_gpu else "cpu", store=kept.store) as services:
         async with AsyncClient(services.address) as client:
             judge = Judging(client, profiled=on_gpu)
+            truth: Mapping[Key, Paid]
             if known is None:
                 truth = await survey(judge, training)
             else:
@@ -212,7 +213,8 @@ class Training:
 
     def has_time(self) -> bool:
         """Return True until `--seconds` are over."""
-        return self.elapsed() < self._options.seconds
+        seconds: float = self._options.seconds
+        return self.elapsed() < seconds
 
     async def learn(self, judge: Payer, truth: Mapping[Key, Paid]) -> None:
         """Train every setting with every seed, until `--seconds` are over; add the runs to the results."""
