@@ -11,7 +11,6 @@ import pytest
 
 from benchmarks.feedback import bootstrap, figures, main
 from benchmarks.feedback_variants import of_file
-from tests import sampling
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -67,18 +66,7 @@ def test_another_feedback_has_rows_of_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_small_run(tmp_path: Path) -> None:
-    arguments = [
-        "--cases",
-        str(sampling.count(5, 3)),
-        "--seeds",
-        "2",
-        "--draws",
-        "1",
-        "--turns",
-        "2",
-        "--variants",
-        "none,default",
-    ]
+    arguments = ["--cases", "5", "--seeds", "2", "--draws", "1", "--turns", "2", "--variants", "none,default"]
     done = run(*arguments, "--json", str(tmp_path / "run.json"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "| default |" in done.stdout

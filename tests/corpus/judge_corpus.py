@@ -181,6 +181,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeat", type=int, default=1, help="judge all of them this many times, on the same judge")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write one JSON object a line")
     chosen = parser.parse_args(arguments)
+    if min(chosen.jobs, chosen.repeat) < 1:
+        parser.error("--jobs and --repeat are at least 1")
     try:
         candidates = [entry for argument in chosen.names for entry in named(argument)]
     except CorpusError as error:

@@ -15,10 +15,8 @@ from kerneldyno.evaluator import toolkits
 from kerneldyno.evaluator.devices import timed_loops
 from kerneldyno.evaluator.judge.comparison import compare
 from kerneldyno.evaluator.judge.runners import handle
-from tests.corpus.judge_corpus import KIND, Entry, Run, has_time_compared, select
-from tests.corpus.traces import find_news, has_only_runners
-from tests.evaluator.judge_harness import candidate, request
-from tests.waiting import wait_until
+from tests.corpus.judge_corpus import Entry, Run, has_time_compared, select
+from tests.corpus.traces import check_nothing_is_left, find_news
 
 pytestmark = [pytest.mark.alone, pytest.mark.corpus]
 
@@ -67,8 +65,4 @@ def test_what_attacks_name_of_the_evaluator_is_there() -> None:
 
 
 def test_nothing_is_left(run: Run, before: set[str]) -> None:
-    result = run.judge.evaluate(request(candidate()))
-    assert result["outcome"] == "CORRECT", result["message"]
-    # References that were timed stay for some seconds, three at the most on the CPU device.
-    wait_until(lambda: has_only_runners(run.judge, references=16 if KIND == "cuda" else 3), "nothing but runners")
-    assert find_news() <= before
+    check_nothing_is_left(run.judge, before)

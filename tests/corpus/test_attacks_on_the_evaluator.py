@@ -9,9 +9,7 @@ from __future__ import annotations
 import pytest
 
 from tests.corpus.judge_corpus import Entry, Run, has_time_compared, select
-from tests.corpus.traces import find_news, has_only_runners
-from tests.evaluator.judge_harness import candidate, request
-from tests.waiting import wait_until
+from tests.corpus.traces import check_nothing_is_left, find_news
 
 pytestmark = [pytest.mark.slow, pytest.mark.corpus]
 
@@ -32,9 +30,4 @@ def test_attack_on_the_evaluator_gains_nothing(run: Run, entry: Entry) -> None:
 
 
 def test_nothing_is_left_in_the_end(run: Run, before: set[str]) -> None:
-    result = run.judge.evaluate(request(candidate()))
-    assert result["outcome"] == "CORRECT", result["message"]
-    wait_until(
-        lambda: has_only_runners(run.judge, references=0), "nothing but spare runners: references end in seconds"
-    )
-    assert find_news() <= before
+    check_nothing_is_left(run.judge, before)

@@ -10,7 +10,8 @@ from pathlib import Path
 import psutil
 
 from tests.corpus.judge_corpus import JOBS
-from tests.evaluator.judge_harness import Judge
+from tests.evaluator.judge_harness import Judge, candidate, request
+from tests.waiting import wait_until
 
 #: Places where a candidate without walls could leave a file.
 _SHARED = (*map(Path, ("/tmp", "/var/tmp", "/dev/shm", "/run")), Path.home())
@@ -24,10 +25,19 @@ def find_news() -> set[str]:
     return {str(path) for place in _SHARED if place.is_dir() for path in place.iterdir() if _is_a_candidates(path)}
 
 
-def has_only_runners(judge: Judge, references: int) -> bool:
-    """Return True if a judge has no more processes than its spare runners and `references` runners of references."""
-    family = psutil.Process(judge.zygote.pid).children(recursive=True)
-    return len(family) <= _PROCESSES * (JOBS + references)
+def check_nothing_is_left(judge: Judge, before: set[str]) -> None:
+    """Fail if a judge does not judge as before, has processes beside its spare runners, or a candidate left a file.
+
+    Args:
+        judge: The judge of the attacks.
+        before: What `find_news` returned before them.
+    """
+    result = judge.evaluate(request(candidate()))
+    assert result["outcome"] == "CORRECT", result["message"]
+    zygote = psutil.Process(judge.zygote.pid)
+    # References that were timed stay for some seconds.
+    wait_until(lambda: len(zygote.children(recursive=True)) <= _PROCESSES * JOBS, "nothing but spare runners")
+    assert find_news() <= before
 
 
 def _is_a_candidates(path: Path) -> bool:

@@ -57,14 +57,13 @@ RELU = module("return torch.relu(x[0])")
 LASTING = {"output_reuse": "OUTPUT_REUSE_REJECT"}
 
 
+@pytest.mark.alone  # two clocks differ where the machine is busy, which is a finding
 def test_an_output_that_the_next_call_overwrites_is_right_and_it_is_said(judge: Judge) -> None:
     code = BUFFER.format(body="self.out.copy_(torch.relu(x))")
     result = judge.evaluate(stressed(code, RELU, run_performance=True))
     assert result["outcome"] == "CORRECT", result["message"]
-    found = findings(result)
-    found.pop("T01", None)  # two clocks differ where the machine is busy
-    assert found == {"S30": "SEVERITY_INFO"}
-    assert "copy" in next(finding["evidence"] for finding in result["findings"] if finding["id"] == "S30")
+    assert findings(result) == {"S30": "SEVERITY_INFO"}
+    assert "copy" in result["findings"][0]["evidence"]
 
 
 def test_whoever_wants_outputs_that_last_can_ask_for_them(judge: Judge) -> None:

@@ -439,6 +439,18 @@ def test_a_policy_learns_from_recorded_verdicts_without_services(
     assert run["history"][-1]["paid"] > run["history"][0]["paid"]
 
 
+def test_a_session_with_a_truth_judges_no_program_before_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (path := tmp_path / "verdicts.json").write_text(json.dumps(quick_results()))
+    out = tmp_path / "out"
+    arguments = ["train.py", "--preset", "quick", "--truth", str(path), "--anew", "--seconds", "0", "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", arguments)
+    assert train.main() == 0
+    (session,) = json.loads((out / "results.json").read_text())["sessions"]
+    assert (session["survey"]["turns"], session["turns"]) == (0, 0)
+
+
 async def test_no_update_begins_after_the_time_is_over(tmp_path: Path) -> None:
     (path := tmp_path / "results.json").write_text(json.dumps(quick_results()))
     given, _ = replaying.read(path, "quick", problem.quick())
