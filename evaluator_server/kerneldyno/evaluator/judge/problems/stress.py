@@ -279,14 +279,17 @@ def _change_wave(tensor: torch.Tensor, stress: Stress, generator: torch.Generato
 
 
 def _change_patch(tensor: torch.Tensor, stress: Stress, generator: torch.Generator) -> torch.Tensor:
-    """Leave everything nominal except one secret patch.
+    """Leave everything nominal except one secret patch, away from the edges.
 
-    A candidate that judges the whole by reading a part of the data is then wrong.
+    A candidate that judges the whole by reading a part of the data is then wrong. The cheapest part to read is the
+    first row or column, so a patch never reaches the edges of a dimension of three or more.
     """
     inside = torch.ones((), dtype=torch.bool, device=tensor.device)
     for dim, size in enumerate(tensor.shape[-2:], max(0, tensor.dim() - 2)):
         extent = max(1, size // 8)
-        start = int(torch.randint(size - extent + 1, (1,), generator=generator, device=tensor.device))
+        room = size - extent
+        margin = min(max(1, size // 16), room // 2)
+        start = int(torch.randint(margin, room - margin + 1, (1,), generator=generator, device=tensor.device))
         shape = [1] * tensor.dim()
         shape[dim] = size
         at = torch.arange(size, device=tensor.device).view(shape)
@@ -308,6 +311,8 @@ _CHANGES: dict[str, Callable[[torch.Tensor, Stress, torch.Generator], torch.Tens
 def _keep(tensor: torch.Tensor, changed: torch.Tensor, what: Trait) -> torch.Tensor:
     changed = torch.where(tensor == 0, 0, changed).to(tensor.dtype)  # triangles, bands, padding
     if what.symmetric:
+        if torch.equal(torch.triu(changed), torch.triu(tensor)):
+            changed = changed.mT  # a patch may lie below the diagonal
         return (torch.triu(changed) + torch.triu(changed, 1).mT).contiguous()
     if what.simplex:
         positive = changed.abs() + torch.finfo(changed.dtype).tiny
