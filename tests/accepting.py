@@ -1,7 +1,8 @@
-"""How a test's server stops listening without leaving a connection half made.
+"""Stopping a test's server without leaving a half-made connection.
 
-A connection that asyncio has accepted in the turn before `Server.close()` gets no transport that anybody closes
-(https://github.com/python/cpython/issues/109564); its ResourceWarning would fail whichever test runs when it is collected.
+If asyncio accepts a connection in the turn of the event loop before `Server.close()`, nothing closes its transport
+(https://github.com/python/cpython/issues/109564). When the transport is garbage collected, its ResourceWarning would
+fail whichever test runs at that moment.
 """
 
 from __future__ import annotations

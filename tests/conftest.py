@@ -1,4 +1,4 @@
-"""What all tests share: settings of hypothesis, interrupts, what the markers of pyproject.toml do, a judge and services."""
+"""Setup of all tests: hypothesis, interrupts, the markers of pyproject.toml, and fixtures for a judge and services."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kerneldyno.client import LocalServices
     from tests.evaluator.judge_harness import Judge
 
-#: Files and folders that share a judge or services for a session. Where files run beside each other, one worker runs all
+#: Files and folders that share a judge or services for a session. If files run in parallel, one worker runs all files
 #: of a group.
 _TOGETHER: dict[str, tuple[str, ...]] = {
     "services": ("tests/e2e", "tests/rollout/test_rollout_e2e.py", "tests/client/test_client_doctor.py"),
@@ -34,15 +34,15 @@ _TOGETHER: dict[str, tuple[str, ...]] = {
         "tests/rewards/test_feedback_real.py",
     ),
 }
-#: The same, only in a sample: whole corpora take minutes per file, so their files run beside each other.
+#: The same, but only in a sample. Each file of the whole corpora takes minutes, so those files run in parallel.
 _TOGETHER_IN_A_SAMPLE: dict[str, tuple[str, ...]] = {"corpora": ("tests/corpus",)}
 
-# Files that run beside each other share the processors, where torch's threads would only fight for them.
+# Files that run in parallel share the processors; torch's threads would only compete for them.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Tests interrupt what they have started. Who runs them in the background (nohup, a shell's &) has interrupts ignored, and
-# so would all processes that are started here.
+# Tests interrupt processes that they have started. A run in the background (nohup, a shell's &) ignores interrupts, and
+# all processes that it starts would ignore them, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -50,7 +50,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 @pytest.fixture(scope=lifetime.of_a_judge)
 def judge() -> Iterator[Judge]:
     """The judge that most tests of candidates share. Modules that need another one define their own `judge`."""
-    from tests.evaluator.judge_harness import SECRET, Judge  # here: few tests need it
+    from tests.evaluator.judge_harness import SECRET, Judge  # imported here, because few tests need it
 
     with Judge(environment=SECRET) as running:
         assert running.ready["op"] == "ready", running.ready
@@ -68,7 +68,7 @@ def cpu_services() -> Iterator[LocalServices]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add what `make test` says of the corpora, and of all else that it samples."""
+    """Add the option with which `make test` chooses a sample of the corpora and of all other tests that have one."""
     parser.addoption(
         "--corpus",
         choices=("whole", "sample"),
@@ -89,7 +89,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Import and collect without garbage collection: these million objects stay alive, and searching them costs time."""
+    """Collect the tests without garbage collection: it would take time to search a million objects that stay alive."""
     gc.disable()
     try:
         return (yield)
@@ -99,17 +99,17 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_unconfigure() -> None:
-    """Let the garbage collector see these objects again: otherwise bindings report leaks at exit."""
+    """Let the garbage collector see these objects again; otherwise bindings report leaks at exit."""
     gc.unfreeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is not in the sample, skip tests of a GPU without one, and let slow files begin first."""
+    """Remove tests that are not in the sample, skip GPU tests unless a GPU is required, and put slow files first."""
     if config.getoption("corpus") == "sample":
         left_out = _not_in_the_sample(items) | {item.nodeid for item in items if item.get_closest_marker("long")}
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
         items[:] = [item for item in items if item.nodeid not in left_out]
-    # Tests of a GPU are skipped unless somebody insists on one: `make test-gpu`, where they fail without.
+    # GPU tests are skipped unless the variable is set. `make test-gpu` sets it; there they fail without a GPU.
     if not os.environ.get("KERNELDYNO_REQUIRE_GPU"):
         for item in items:
             if item.get_closest_marker("gpu"):
@@ -149,7 +149,7 @@ def _not_in_the_sample(items: list[pytest.Item]) -> set[str]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Hold tests with the marker `pure` to it, with their fixtures."""
+    """Make a test with the marker `pure` fail if it or one of its fixtures starts a process or uses a socket."""
     if item.get_closest_marker("pure") is None:
         return (yield)
     with purity.watch():

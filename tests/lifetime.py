@@ -1,4 +1,4 @@
-"""The scope of a judge that several files of tests share."""
+"""The scope of a judge that several test files share."""
 
 from __future__ import annotations
 

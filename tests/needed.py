@@ -1,4 +1,4 @@
-"""Programs that tests call. `.ci/run` installs them: without one a test fails in CI, and elsewhere it is skipped."""
+"""Programs that tests call. `.ci/run` installs them: if one is missing, a test fails in CI and is skipped elsewhere."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import pytest
 
 
 def needs(*names: str, package: str = "") -> str:
-    """The path of the first of these programs that there is, in Python's environment or on the PATH.
+    """Return the path of the first of these programs that exists, in Python's environment or on the PATH.
 
-    `package` is Debian's, where that has not the name of the first.
+    If none exists, fail the test in CI and skip it elsewhere. `package` is the Debian package of the first program, if
+    its name is different.
     """
     places = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     for name in names:

@@ -1,6 +1,7 @@
-"""Holds tests with the marker `pure` to what it promises: they start no process and use no socket.
+"""A check that tests with the marker `pure` start no process and use no socket.
 
-`make check` runs these tests, so they must stay quick and must not depend on the machine. tests/conftest.py calls `watch`.
+`make check` runs these tests, so they must stay quick and must not depend on the machine. tests/conftest.py calls
+`watch`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _FORBIDDEN = frozenset(
         *("socket.bind", "socket.connect", "socket.getaddrinfo"),
     )
 )
-#: Functions that start a process or open a socket below Python, where no event is raised.
+#: Functions that start a process or open a socket without an audit event.
 _UNSEEN: tuple[tuple[Any, str], ...] = (
     *((module, name) for module in (grpc, grpc.aio) for name in ("server", "insecure_channel", "secure_channel")),
     (multiprocessing.util, "spawnv_passfds"),
@@ -39,9 +40,9 @@ class ImpureError(AssertionError):
 
 @contextmanager
 def watch() -> Iterator[None]:
-    """Raise ImpureError from whatever starts a process or uses a socket within this block."""
+    """Raise ImpureError if code in this block starts a process or uses a socket."""
     global _watching, _installed
-    if not _installed:  # an audit hook stays for the life of the process and costs a little
+    if not _installed:  # an audit hook stays until the process ends, and costs a little time
         sys.addaudithook(_audit)
         _installed = True
     before = [(owner, name, getattr(owner, name)) for owner, name in _UNSEEN]

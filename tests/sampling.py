@@ -1,9 +1,9 @@
-"""Which candidates of the corpora `make test` runs, and how many random examples: a sample. `.ci/run` runs all of them.
+"""The sample that `make test` runs: some candidates of the corpora and fewer random examples. `.ci/run` runs them all.
 
-The sample of the corpora has one attack for each id of the threat model, and one in `SHARE` of the candidates that have
-no id. The hash of its name decides whether a candidate is in it, so new candidates hardly change the rest of the sample.
-Tests with the marker `long` are not in it. `examples` and `count` are for tests that try many random or similar cases:
-a sample has fewer of them.
+The sample of a test file of the corpora has one attack for each id of the threat model, and one in `SHARE` of the
+candidates whose names do not begin with an id. The hash of its name decides whether a candidate is in the sample, so
+new candidates hardly change the rest. Tests with the marker `long` are not in the sample. `examples` and `count` are
+for tests that try many random or similar cases: a sample has fewer of them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import hashlib
 import re
 from collections.abc import Iterable
 
-#: One in so many of the candidates without an id.
+#: The sample has one in this many of the candidates without an id.
 SHARE = 9
-#: What the name of an attack begins with.
+#: The id of the threat model at the start of an attack's name.
 _ID = re.compile(r"([A-Z]\d\d)_")
-#: A sample has one in so many of hypothesis's examples.
+#: A sample has one in this many of hypothesis's examples.
 _EXAMPLES_SHARE = 4
 
 #: True if this run is a sample. tests/conftest.py sets it before it imports any test.
@@ -24,17 +24,17 @@ is_sample = False
 
 
 def count(whole: int, sampled: int) -> int:
-    """Return the number of cases of a test: `sampled` in a sample, otherwise `whole`."""
+    """Return the number of cases that a test tries: `sampled` in a sample, otherwise `whole`."""
     return sampled if is_sample else whole
 
 
 def examples(whole: int) -> int:
-    """Return the number of hypothesis's examples for a property."""
+    """Return the number of examples that hypothesis tries for a property: `whole`, or fewer in a sample."""
     return count(whole, max(10, whole // _EXAMPLES_SHARE))
 
 
 def sample(names: Iterable[str]) -> set[str]:
-    """Return those of these names of candidates that are in the sample; at least one."""
+    """Return the names of candidates that are in the sample; at least one, unless there are none."""
     ordered = sorted(names, key=_digest)
     chosen = {name for name in ordered if _ID.match(name) is None and _digest(name) % SHARE == 0}
     first: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Waiting for what a test has set going, and ports that nobody listens on yet."""
+"""Functions that wait until a condition holds, and free ports."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import socket
 import time
 from collections.abc import Callable
 
-#: Far longer than anything takes: a test that is going to fail waits so long, any other no longer than it must.
+#: Default time limit: far longer than anything takes. Only a test that fails waits this long.
 SECONDS = 60.0
 
 
 async def eventually(met: Callable[[], object], seconds: float = SECONDS, what: str = "what is waited for") -> None:
-    """Wait until `met()`. Raises TimeoutError, naming `what`."""
+    """Wait until `met()` is true. Raise TimeoutError, with `what` in its message, after `seconds`."""
     end = time.monotonic() + seconds
     while not met():
         _check(end, seconds, what)
@@ -20,7 +20,7 @@ async def eventually(met: Callable[[], object], seconds: float = SECONDS, what: 
 
 
 def wait_until(met: Callable[[], object], what: str = "what is waited for", seconds: float = SECONDS) -> None:
-    """The same without an event loop."""
+    """Do the same as `eventually`, without an event loop."""
     end = time.monotonic() + seconds
     while not met():
         _check(end, seconds, what)
@@ -28,7 +28,7 @@ def wait_until(met: Callable[[], object], what: str = "what is waited for", seco
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """Return a port that nobody listens on."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])

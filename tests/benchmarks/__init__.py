@@ -1,1 +1,1 @@
-"""What benchmarks send and compute, and short runs of them."""
+"""Tests of what benchmarks send and compute, and short runs of benchmarks."""

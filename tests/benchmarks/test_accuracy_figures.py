@@ -1,4 +1,4 @@
-"""The figures of benchmarks/accuracy.py, on times that are known."""
+"""The figures that benchmarks/accuracy.py computes from known times."""
 
 from __future__ import annotations
 

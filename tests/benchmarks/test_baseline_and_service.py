@@ -26,7 +26,7 @@ def test_a_persistent_worker_judges_and_is_replaced_when_it_dies() -> None:
             "relu/14-illegal_access": False,
             "relu/00-right": True,
             "relu/09-wrong": False,
-            "relu/15-decoy": True,  # it is the baseline's mistake that decoys pass
+            "relu/15-decoy": True,  # the baseline's mistake: it accepts decoys
         }
         assert "died" in answers["relu/14-illegal_access"]["message"]
         assert pool.restarts == 1

@@ -1,4 +1,4 @@
-"""What the benchmarks send: the kinds and numbers that they claim, from a seed alone, and no source twice."""
+"""What the benchmarks send: the kinds and numbers that they claim, from the seed alone, and no source twice."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_every_source_but_the_syntax_errors_is_python() -> None:
         except SyntaxError:
             broken += 1
             assert candidate.kind == "compile_error"
-    assert broken == 4  # the other four are refused by Triton
+    assert broken == 4  # Triton refuses the other four
 
 
 def test_a_part_of_the_batch_keeps_right_and_wrong() -> None:

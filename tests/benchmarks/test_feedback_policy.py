@@ -1,4 +1,4 @@
-"""The scripted model of benchmarks/feedback.py: it goes by the text alone, and no text makes it fail."""
+"""The scripted model of benchmarks/feedback.py: it uses only the text of the chat, and no text makes it fail."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FOUND = Extraction(method=Extraction.METHOD_FENCED_ENTRY_POINT)
 
 
 def chat(case: Case, told: str, *, correct: bool = False) -> list[Message]:
-    """What a rollout sends after the broken program and a text about it."""
+    """Return the chat that a rollout sends after the broken program and a text about it."""
     problem = Problem(case.problem, case.reference)
     reply = prompts.next_message(problem, told, correct=correct)
     return prompts.conversation(prompts.first_messages(problem, case.backend), [(block(case.source), reply)])
@@ -45,7 +45,7 @@ def raised(kind: str, message: str, traceback: str) -> EvalResult:
 
 
 def kernel_error(kind: str, message: str, line: int, source: str) -> EvalResult:
-    """What the interpreter of Triton makes of an exception in a kernel."""
+    """Return the result that Triton's interpreter causes if a kernel raises an exception."""
     head = "Traceback (own lines only):\n"
     trace = (
         f'{head}  File "candidate.py", line 25, in forward\n    softmax_kernel[grid](x)\nInterpreterError: {message}\n'
@@ -107,7 +107,7 @@ def test_an_answer_without_code_before_it() -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_a_case_hides_changes_nothing(name: str) -> None:
-    """The model has no other way in than the chat, and the chat has neither name, family nor repaired program in it."""
+    """The model sees only the chat, and the chat has neither the name, nor the family, nor the repaired program."""
     assert list(inspect.signature(answer).parameters) == ["messages", "seed"]
     case = CASES[name]
     hidden = dataclasses.replace(case, name="?", family="?", right="?")
@@ -159,7 +159,7 @@ def test_it_goes_on_from_the_best_and_never_hands_in_the_same_twice() -> None:
 
 
 def slow(owner: str, *, call: float = 1e-4, device: float = 9e-5, launches: int = 1) -> EvalResult:
-    """A right one with a profile, as a GPU gives it. These numbers are made up."""
+    """Return a CORRECT result with a profile, as a GPU gives it. The numbers are made up."""
     kernels = [{"name": "some_kernel", "owner": owner, "launches": launches, "device_seconds": device}]
     times: dict[str, Any] = {"samples": 9, "regime": "REGIME_AS_CALLED"}
     return result_from_json({
@@ -178,7 +178,7 @@ def slow(owner: str, *, call: float = 1e-4, device: float = 9e-5, launches: int 
     ],
 )
 def test_it_reads_a_profile(name: str, result: EvalResult) -> None:
-    """By profiles that nobody measured: what they come to on a GPU has not been run."""
+    """The profiles are made up: nobody has run this with profiles of a GPU."""
     case = CASES[name]
     assert case.family == SLOW
     told = {variant: VARIANTS[variant](result, FOUND) for variant in ("default", "without profile")}

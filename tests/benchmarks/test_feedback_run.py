@@ -1,4 +1,4 @@
-"""benchmarks/feedback.py: its figures by hand, its options, and one small run through real services on the CPU device."""
+"""benchmarks/feedback.py: its figures against those by hand, its options, and one small run with real CPU services."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What benchmarks/field.py makes of results that are known, and real problems against themselves on the CPU device."""
+"""What benchmarks/field.py reports for known results, and real problems against themselves on the CPU device."""
 
 from __future__ import annotations
 
@@ -90,8 +90,7 @@ def test_a_candidate_that_is_its_reference_is_correct_or_it_was_not_judged() -> 
 @pytest.mark.alone
 @pytest.mark.long
 def test_problems_of_our_own_against_themselves(tmp_path: Path) -> None:
-    """All of them, on the CPU device of whatever machine this is: no timed test, but ratios of two times that busy
-    machines lengthen alike."""
+    """All of them, on the CPU device. It checks ratios, not times: a busy machine lengthens both times alike."""
     output = tmp_path / "field.json"
     command = [sys.executable, "-m", "benchmarks.field", "--devices", "cpu", "--lanes", "1", "--json", str(output)]
     done = subprocess.run(
@@ -102,7 +101,7 @@ def test_problems_of_our_own_against_themselves(tmp_path: Path) -> None:
     assert {each["problem"] for each in rows} == {f"{path.stem}#0" for path in OWN.glob("*.py")}
     assert [each for each in rows if each["outcome"] != "CORRECT"] == []
     regimes = {each["problem"]: each["regime"] for each in rows}
-    assert set(regimes.values()) == {"REGIME_AS_CALLED"}  # nothing can be queued ahead of a CPU
+    assert set(regimes.values()) == {"REGIME_AS_CALLED"}  # work cannot be queued ahead on a CPU
     for name in ("device", "end to end"):
         ratios = [each[name] for each in rows]
         assert statistics.median(abs(found["ratio"] - 1) for found in ratios) <= 0.1, done.stdout

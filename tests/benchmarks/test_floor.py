@@ -1,4 +1,4 @@
-"""benchmarks/floor.py on the CPU device: what one process's times are off from themselves, and what it cannot read."""
+"""benchmarks/floor.py on the CPU device: the ratio of two halves of one process's times, and a missing file."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def floor(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
 
 
-def test_two_halves_of_one_process_take_equally_long_but_for_the_host() -> None:
+def test_floor_prints_a_plausible_ratio_for_each_repetition() -> None:
     done = floor("benchmarks/field_problems/op_softmax.py", "--seconds", "0.5", "--repeat", "2")
     assert done.returncode == 0, done.stderr
     rows = re.findall(r"\| op_softmax \| ([\d.]+) \[([\d.]+), ([\d.]+)\] \| ([\d.]+) \| (\d+) \|", done.stdout)
     assert len(rows) == 2
     for value, low, high, milliseconds, rounds in rows:
         assert float(low) <= float(value) <= float(high)
-        assert 0.1 < float(value) < 10  # neighbours take turns with it on a busy machine
+        assert 0.1 < float(value) < 10  # on a busy machine other processes take turns with it
         assert float(milliseconds) > 0.05
         assert int(rounds) >= 3
     assert re.search(r"^\d of 2 within 1 \+- 0.01; median [\d.]+ off, worst [\d.]+$", done.stdout, re.MULTILINE)

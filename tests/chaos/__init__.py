@@ -1,1 +1,1 @@
-"""The reliability suite: real processes, real sockets, and faults on purpose. docs/reliability.md is what it prints."""
+"""The reliability suite: faults in real processes and on real sockets. docs/reliability.md has its results."""

@@ -1,7 +1,7 @@
-"""Proves from a history that a run kept its promises, or names each broken one with its evidence.
+"""The checker: it shows from a history that a run kept its promises, or names each broken promise with its evidence.
 
-Pure: it reads events (`history`) and knows nothing of how they came about. Each rule is a function that yields violations;
-`tests/chaos/test_checker.py` breaks every rule on purpose and sees that it is found.
+It is pure: it reads events (`history`) and does not know how they came about. Each rule is a function that yields
+violations. `tests/chaos/test_checker.py` breaks every rule on purpose and checks that the violation is found.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from tests.chaos.history import Event
 
 #: Errors after which a client may try again.
 RETRYABLE = frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED", "ABORTED", "DEADLINE_EXCEEDED"})
-#: Outcomes that are stored and answer for the same work later.
+#: Outcomes that are stored, and that answer later requests for the same work.
 CACHEABLE = frozenset({"CORRECT", "INCORRECT", "COMPILE_ERROR", "RUNTIME_ERROR", "REJECTED"})
 
 
 class Key(NamedTuple):
-    """An evaluation."""
+    """The identity of an evaluation."""
 
     client: str
     id: str
@@ -40,7 +40,7 @@ class Violation:
 
 @dataclass(slots=True)
 class Record:
-    """All that is known of one evaluation, each list in the order of time."""
+    """All events of one evaluation. Each list is in the order of time."""
 
     submits: list[Event] = field(default_factory=list)
     accepts: list[Event] = field(default_factory=list)
@@ -49,12 +49,12 @@ class Record:
 
     @property
     def work(self) -> str:
-        """The work it asks for."""
+        """The work that the evaluation asks for."""
         return str(self.submits[0]["work"]) if self.submits else ""
 
 
 class Run:
-    """A history, sorted by what it is about."""
+    """A history, with its events by evaluation, by work and by attempt."""
 
     def __init__(self, events: Sequence[Event], max_attempts: int) -> None:
         self.events = events
@@ -85,7 +85,7 @@ class Run:
         return self.records[Key(event["client"], event["id"])]
 
     def runs_once(self, work: str) -> bool:
-        """Whether the scheduler has no reason to run `work` again once it has a result."""
+        """Return whether the scheduler has no reason to run `work` again once it has a result."""
         records = self.records_of_work[work]
         if any(submit.get("fresh") for record in records for submit in record.submits):
             return False
@@ -103,7 +103,7 @@ def check(events: Sequence[Event], *, max_attempts: int = 3) -> list[Violation]:
 
 
 def lost(run: Run) -> Iterator[Violation]:
-    """Every accepted evaluation has an outcome at the end."""
+    """Require that every accepted evaluation has an outcome at the end."""
     for key, record in run.records.items():
         if record.accepts and not record.results:
             yield Violation(
@@ -112,7 +112,7 @@ def lost(run: Run) -> Iterator[Violation]:
 
 
 def forgotten(run: Run) -> Iterator[Violation]:
-    """What was accepted stays known: a read that began after the acceptance finds it."""
+    """Require that an accepted evaluation stays known: every read that began after the acceptance finds it."""
     for key, record in run.records.items():
         for state in record.states:
             if not state["known"] and record.accepts and record.accepts[0].at < state["since"]:
@@ -121,7 +121,7 @@ def forgotten(run: Run) -> Iterator[Violation]:
 
 
 def disagreement(run: Run) -> Iterator[Violation]:
-    """One outcome, the same for every reader."""
+    """Require one outcome for each evaluation, the same for every reader."""
     for key, record in run.records.items():
         seen: dict[str, Event] = {}
         for result in record.results:
@@ -132,7 +132,7 @@ def disagreement(run: Run) -> Iterator[Violation]:
 
 
 def doubled(run: Run) -> Iterator[Violation]:
-    """One id is one evaluation: one acceptance time, one place in a listing, one result on a stream."""
+    """Require one evaluation for each id: one acceptance time, one place in a listing, one result on a stream."""
     for key, record in run.records.items():
         times = {event["accepted"] for event in (*record.states, *record.results) if event.get("accepted")}
         if len(times) > 1:
@@ -144,7 +144,7 @@ def doubled(run: Run) -> Iterator[Violation]:
 
 
 def unasked(run: Run) -> Iterator[Violation]:
-    """Nobody gets a result, or an acceptance, of what they did not submit."""
+    """Require a submit before each acceptance and each result."""
     for key, record in run.records.items():
         heard = (*record.accepts, *record.results)
         first = min((event.at for event in heard), default=0.0)
@@ -153,7 +153,7 @@ def unasked(run: Run) -> Iterator[Violation]:
 
 
 def stale(run: Run) -> Iterator[Violation]:
-    """The attempt that decided is one that ran this work, and the last that was started for it."""
+    """Require that the deciding attempt ran this work, and was its last attempt if the work runs only once."""
     for key, record in run.records.items():
         deciding = {result["token"]: result for result in record.results if result["token"]}
         for token, result in deciding.items():
@@ -171,7 +171,7 @@ def stale(run: Run) -> Iterator[Violation]:
 
 
 def unmarked(run: Run) -> Iterator[Violation]:
-    """A result of an attempt that ran for somebody else is marked as cached or merged, and a cached one is an old one."""
+    """Require that results of older attempts are marked as cached or merged, and that no cached result is a new one."""
     for key, record in run.records.items():
         for result in record.results[:1]:
             start = run.started.get(result["token"])
@@ -186,7 +186,7 @@ def unmarked(run: Run) -> Iterator[Violation]:
 
 
 def ran_too_often(run: Run) -> Iterator[Violation]:
-    """Work of one evaluation is tried at most `max_attempts` times, and the result says how often."""
+    """Require at most `max_attempts` attempts for the work of one evaluation, and a result that counts them all."""
     for work, records in run.records_of_work.items():
         if len(records) != 1:
             continue
@@ -199,7 +199,7 @@ def ran_too_often(run: Run) -> Iterator[Violation]:
 
 
 def backwards(run: Run) -> Iterator[Violation]:
-    """What is done stays done: a read that began after a result was seen does not find it unfinished."""
+    """Require that what is done stays done: a read that began after a result was seen does not find it unfinished."""
     for key, record in run.records.items():
         for state in record.states:
             if record.results and record.results[0].at < state["since"]:
@@ -210,10 +210,10 @@ def backwards(run: Run) -> Iterator[Violation]:
 
 
 def wrong(run: Run) -> Iterator[Violation]:
-    """The verdict is the one that the candidate's script asks for, whatever happened on the way.
+    """Require the verdict that the candidate's script asks for, whatever faults there were.
 
-    Infrastructure may fail an evaluation, but only after all its attempts; it may never be blamed on the candidate, and a
-    candidate's own failure is never retried into something else.
+    Infrastructure may fail an evaluation, but only after all its attempts. Such a failure is never blamed on the
+    candidate, and a candidate's own failure never becomes another outcome by a retry.
     """
     for key, record in run.records.items():
         if not record.submits:
@@ -227,7 +227,7 @@ def wrong(run: Run) -> Iterator[Violation]:
 
 
 def refused(run: Run) -> Iterator[Violation]:
-    """Clients see only errors after which they may try again."""
+    """Require that clients see only errors after which they may try again."""
     for event in run.events:
         if event.kind == "fail" and event.op in ("submit", "read") and event["code"] not in RETRYABLE:
             yield Violation("refused", str(event.get("client")), f"{event.op} ended in {event['code']}")
@@ -240,7 +240,7 @@ RULES: tuple[Rule, ...] = (
 
 
 class Totals(NamedTuple):
-    """Counts that go into the report."""
+    """Counts for the report."""
 
     submitted: int
     accepted: int
@@ -256,7 +256,7 @@ class Totals(NamedTuple):
 
 
 def totals(events: Iterable[Event]) -> Totals:
-    """Count."""
+    """Count the evaluations, attempts and readings of a history."""
     run = Run(list(events), 0)
     records = run.records.values()
     first_results = [record.results[0] for record in records if record.results]

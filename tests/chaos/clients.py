@@ -1,7 +1,7 @@
-"""Clients that write history: the real client library with its ledger watched, readers of every kind, and workloads.
+"""Clients that write history: the real client library with a recording ledger, readers of every kind, and workloads.
 
-The library mends what breaks, so a lost evaluation would be submitted again in silence; `recording` therefore notes every
-answer of the scheduler before the library acts on it.
+The library repairs failures, so it would submit a lost evaluation again without a word. `recording` therefore notes
+every answer of the scheduler before the library acts on it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kerneldyno.v1.scheduler_service_pb2 import (
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 from tests.chaos.history import History
 
-#: Outcomes that candidates of a workload have, and how often.
+#: Outcomes of a workload's candidates, and their weights.
 MIX = {
     "CORRECT": 60,
     "INCORRECT": 15,
@@ -45,10 +45,10 @@ MIX = {
     "OUT_OF_MEMORY": 3,
     "REJECTED": 3,
 }
-#: Seconds that a reader goes on trying to reach the scheduler.
+#: Seconds for which a reader tries to reach the scheduler.
 PATIENCE_SECONDS = 60.0
 
-_numbers = itertools.count(1)  # of streams and listings of this process
+_numbers = itertools.count(1)  # numbers of the streams and listings of this process
 
 
 # Workloads
@@ -57,7 +57,7 @@ _numbers = itertools.count(1)  # of streams and listings of this process
 def request(
     id: str, work: str, *, outcome: str = "CORRECT", seconds: float = 0.02, more: str = "", **fields: Any
 ) -> EvalRequest:
-    """A request whose candidate is a script for the scripted node."""
+    """Return a request whose candidate is a script for the scripted node."""
     script = f"work={work} sleep={seconds:.4f} outcome={outcome} {more}".strip()
     return EvalRequest(id=id, reference_code=fields.pop("reference", "ref"), kernel_code=script, **fields)
 
@@ -65,7 +65,7 @@ def request(
 def workload(
     prefix: str, count: int, draw: random.Random, *, seconds: tuple[float, float] = (0.005, 0.05), repeats: float = 0.05
 ) -> Iterator[EvalRequest]:
-    """Make `count` requests of mixed outcomes; a share of `repeats` asks again for work that was asked for before."""
+    """Yield `count` requests with mixed outcomes. A share of them, `repeats`, asks for the work of an earlier one."""
     earlier: list[EvalRequest] = []
     for number in range(count):
         if earlier and draw.random() < repeats:
@@ -85,16 +85,16 @@ def workload(
 
 
 def script_of(one: EvalRequest) -> dict[str, str]:
-    """The words of a candidate."""
+    """Return the words of a candidate's script."""
     return dict(word.split("=", 1) for word in one.kernel_code.split() if "=" in word)
 
 
-# The client library, watched
+# The client library, with a record of what it does
 
 
 @contextmanager
 def recording(history: History) -> Iterator[None]:
-    """Have every AsyncClient of this process write what it submits and hears to `history`."""
+    """Make every AsyncClient of this process note in `history` what it submits and hears."""
 
     class Recording(RecordingLedger):
         notes = history
@@ -104,7 +104,7 @@ def recording(history: History) -> Iterator[None]:
 
 
 class RecordingLedger(EvaluationLedger):
-    """The library's memory of one call, which notes everything that passes through it."""
+    """The library's memory of one call. It notes everything that passes through it."""
 
     notes: History
 
@@ -136,7 +136,7 @@ class RecordingLedger(EvaluationLedger):
 
 
 def note_submit(history: History, client: str, one: EvalRequest) -> None:
-    """Note that `one` is handed over; its script says what to expect of it."""
+    """Note that `one` is submitted. Its script says which outcomes to expect."""
     script = script_of(one)
     expect = script.get("expect", script.get("outcome", "CORRECT")).split("|")
     history.note(
@@ -173,7 +173,7 @@ def note_unknown(history: History, client: str, id: str, *, reader: str, since: 
 
 
 def note_result(history: History, client: str, result: EvalResult, **fields: Any) -> None:
-    """Note a result, whoever read it; `seen` covers every byte of it."""
+    """Note a result from any reader. `seen` is a digest of all its bytes."""
     token = re.search(r"token=(\w+)", result.message)
     history.note(
         "result",
@@ -197,14 +197,14 @@ def note_result(history: History, client: str, result: EvalResult, **fields: Any
 
 @asynccontextmanager
 async def connected(address: str) -> AsyncIterator[Any]:
-    """A stub of the scheduler on a connection of its own."""
+    """Connect to the scheduler by a separate connection; yield a stub."""
     options = channel.client_options(own_connection=True)
     async with grpc.aio.insecure_channel(channel.target(address), options=options) as connection:
         yield SchedulerServiceStub(connection)
 
 
 class Reader:
-    """Reads evaluations of one client in every way there is, and notes what it sees."""
+    """A reader of one client's evaluations. It reads them in every way there is, and notes what it sees."""
 
     def __init__(self, stub: Any, client: str, history: History) -> None:
         self._stub = stub
@@ -212,7 +212,7 @@ class Reader:
         self._history = history
 
     async def get(self, id: str) -> bool:
-        """Read one by GetEvaluation; say whether it has a result."""
+        """Read one evaluation by GetEvaluation; return whether it has a result."""
         since = time.monotonic()
         try:
             message = GetEvaluationRequest(client_id=self._client, id=id)
@@ -226,7 +226,7 @@ class Reader:
         return self._note(answer.evaluation, reader="get", since=since)
 
     async def list_all(self) -> int:
-        """Page through ListEvaluations to its end; return how many there were."""
+        """Page through ListEvaluations to its end; return the number of evaluations."""
         number, since, seen = next(_numbers), time.monotonic(), 0
         message = ListEvaluationsRequest(client_id=self._client, page_size=200, full_results=True)
         while True:
@@ -246,7 +246,7 @@ class Reader:
                 return seen
 
     async def attach(self, ids: Sequence[str], seconds: float = PATIENCE_SECONDS) -> int:
-        """Ask for the results of `ids` on a stream of its own, as a client that came back; return how many came."""
+        """Ask for the results of `ids` on a new stream, like a client that came back; return the number of results."""
         stream, since = next(_numbers), time.monotonic()
         call = self._stub.Evaluate(timeout=seconds)
         results = 0
@@ -283,7 +283,7 @@ class Reader:
 
 
 async def audit(address: str, client: str, ids: Iterable[str], history: History) -> None:
-    """At the end of a run, read every evaluation of `client` once more in each way."""
+    """Read every evaluation of `client` in each way, at the end of a run."""
     ids = list(ids)
     async with connected(address) as stub:
         reader = Reader(stub, client, history)
@@ -294,7 +294,7 @@ async def audit(address: str, client: str, ids: Iterable[str], history: History)
 
 
 async def spy(address: str, client: str, ids: Sequence[str], history: History, draw: random.Random) -> None:
-    """Read evaluations at random while things happen to them, until cancelled."""
+    """Read random evaluations during the run, until cancelled."""
     async with connected(address) as stub:
         reader = Reader(stub, client, history)
         while True:
@@ -306,7 +306,7 @@ async def spy(address: str, client: str, ids: Sequence[str], history: History, d
 async def drive(
     address: str, client: str, requests: Iterable[EvalRequest], history: History, *, window: int = 64, seed: int = 0
 ) -> list[str]:
-    """Evaluate `requests` by the client library, with a spy beside; return the ids in the order of their results."""
+    """Evaluate `requests` by the client library while a spy reads; return the ids in the order of their results."""
     ids: list[str] = []
 
     def taken() -> Iterator[EvalRequest]:
@@ -330,5 +330,5 @@ async def drive(
 
 
 def events_file(directory: Path) -> Path:
-    """Where the processes of a run write."""
+    """Return the file that the processes of a run write to."""
     return directory / "events.jsonl"

@@ -1,7 +1,7 @@
-"""A cluster of real processes on this machine, to be killed, stopped, restarted and cut off at will.
+"""A cluster of real processes on this machine, which tests kill, stop, restart and cut off.
 
-One scheduler with its store on disk, and scripted nodes; each may sit behind a proxy. Every fault goes into the history, so
-that figures can be taken from there. Nothing here waits for the processes to agree to anything.
+It has one scheduler with its store on disk, and scripted nodes. Each node may connect through a proxy. Every fault is
+noted in the history, from which the figures are computed. Nothing here waits until the processes agree on something.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from tests.chaos.history import Event, History, read
 from tests.chaos.proxy import Proxy
 from tests.waiting import free_port
 
-#: Seconds in which a process has to say that it is ready.
+#: Time limit in seconds until a process prints that it is ready.
 START_SECONDS = 60.0
 _ROOT = Path(__file__).resolve().parents[2]
 
 
 class Process:
-    """A process that says when it is ready, and that can be started again after it has died."""
+    """A process that prints a line when it is ready, and that can be started again after its death."""
 
     def __init__(self, name: str, command: list[str], log: Path) -> None:
         self.name = name
@@ -47,22 +47,22 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Of the process that runs now, or ran last."""
+        """The id of the process that runs now or ran last."""
         assert self._process is not None, f"{self.name} was never started"
         return self._process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether it runs, stopped or not."""
+        """Whether the process exists; it may be stopped."""
         return self._process is not None and self._process.returncode is None
 
     @property
     def up(self) -> bool:
-        """Whether it runs and has said that it is ready."""
+        """Whether the process exists and has printed that it is ready."""
         return self.alive and bool(self.ready)
 
     async def start(self, environment: Mapping[str, str] | None = None) -> bool:
-        """Start it and wait until it is ready; False when it ended before that."""
+        """Start the process and wait until it is ready. Return False if it ended before that."""
         self.starts += 1
         self.ready = {}
         path = os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])
@@ -81,32 +81,32 @@ class Process:
         return bool(line)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal, if there is a process to hear it."""
+        """Send a signal if the process exists."""
         if self.alive and self._process is not None:
             with suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
     async def wait(self, seconds: float = 60.0) -> int:
-        """Wait for its end; return its status."""
+        """Wait for the end of the process; return its exit status."""
         assert self._process is not None, f"{self.name} was never started"
         return await asyncio.wait_for(self._process.wait(), seconds)
 
     async def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
+        """Send SIGKILL, and wait until the process is gone."""
         self.signal(signal.SIGKILL)
         if self._process is not None:
             await self._process.wait()
 
 
 class Cluster:
-    """A scheduler and nodes. Use it as an async context manager; what it started is dead afterwards.
+    """A scheduler and nodes. Use it as an async context manager; at its end it kills every process that it started.
 
     Parameters:
-        directory: for the store, logs and history.
-        nodes: how many, named n1, n2, ...
-        options: of the scheduler's command line, without dashes: {"lease": 10}.
-        module: what to run as the scheduler.
-        proxied: whether each node reaches the scheduler by a proxy of its own (`proxies`).
+        directory: folder for the store, logs and history.
+        nodes: number of nodes. Their names are n1, n2, ...
+        options: options of the scheduler's command line, without dashes: {"lease": 10}.
+        module: module that runs as the scheduler.
+        proxied: whether each node connects to the scheduler through its own proxy (`proxies`).
     """
 
     def __init__(
@@ -165,19 +165,19 @@ class Cluster:
     # The scheduler
 
     async def kill_scheduler(self) -> float:
-        """SIGKILL; return when."""
+        """Send SIGKILL to the scheduler; return the time."""
         at = self.history.note("fault", "info", what="kill", target="scheduler", wall=time.time())
         await self.scheduler.kill()
         return at
 
     async def start_scheduler(self, armed: str = "") -> bool:
-        """Start it again on the same port and store, with failpoints `armed`; False when it did not come up."""
+        """Start the scheduler on its port and store, with failpoints `armed`. Return False if it never gets ready."""
         ready = await self.scheduler.start({failpoints.ENVIRONMENT: armed})
         self.history.note("fault", "info", what="started" if ready else "failed to start", target="scheduler")
         return ready
 
     def metric(self, name: str, **labels: str) -> float:
-        """The sum of the series of that name on the scheduler's metrics page whose labels include `labels`."""
+        """Return the sum of the series `name` on the scheduler's metrics page whose labels include `labels`."""
         with urllib.request.urlopen(f"http://{self.scheduler.ready['metrics']}/metrics", timeout=10) as response:
             page = response.read().decode()
         total = 0.0
@@ -189,11 +189,11 @@ class Cluster:
         return total
 
     def scheduler_log(self) -> str:
-        """All that schedulers have logged."""
+        """Return everything that the scheduler logged, over all restarts."""
         return (self.directory / "scheduler.log").read_text(errors="replace")
 
     def logged(self, event: str) -> list[tuple[float, dict[str, str]]]:
-        """When schedulers have logged `event` (wall clock), and with what, over all restarts."""
+        """Return the time (wall clock) and the fields of each `event` that the scheduler logged, over all restarts."""
         found = re.findall(rf"^time=(\S+)Z .*\bevent={event}\b(.*)$", self.scheduler_log(), re.MULTILINE)
         return [
             (datetime.fromisoformat(f"{when}+00:00").timestamp(), dict(re.findall(r"(\w+)='?([^\s']*)", rest)))
@@ -208,13 +208,13 @@ class Cluster:
             self.history.note("fault", "info", what="started", target=name)
 
     async def kill_node(self, name: str) -> float:
-        """SIGKILL; return when."""
+        """Send SIGKILL to a node; return the time."""
         at = self.history.note("fault", "info", what="kill", target=name, wall=time.time())
         await self.nodes[name].kill()
         return at
 
     def signal_node(self, name: str, number: signal.Signals) -> float:
-        """SIGSTOP, SIGCONT or SIGTERM; return when."""
+        """Send SIGSTOP, SIGCONT or SIGTERM to a node; return the time."""
         at = self.history.note("fault", "info", what=number.name, target=name, wall=time.time())
         self.nodes[name].signal(number)
         return at
@@ -230,16 +230,16 @@ class Cluster:
         log = self.directory / f"{name}.log"
         self.nodes[name] = Process(name, [sys.executable, "-m", "tests.chaos.node", *where, *more], log)
 
-    # Faults that go on by themselves, until `calm`
+    # Faults that repeat until `calm`
 
     async def keep_killing_nodes(self, every_seconds: float, away_seconds: float = 1.0, most: float = math.inf) -> None:
-        """SIGKILL a random node every so often (+-50 %), and start it again; at least half of them are left."""
+        """Kill a random node every `every_seconds` (+-50 %) and start it again. At least half of the nodes stay up."""
         killed = 0
         async with asyncio.TaskGroup() as group:
             while killed < most and not await self._calm_within(every_seconds * self.random.uniform(0.5, 1.5)):
                 up = [name for name, node in self.nodes.items() if node.up]
                 if len(up) <= len(self.nodes) / 2:
-                    continue  # this machine starts them more slowly than that
+                    continue  # this machine starts nodes more slowly than they are killed
                 killed += 1
                 name = self.random.choice(up)
                 group.create_task(self._replace(name, away_seconds * self.random.uniform(0.0, 2.0)))
@@ -247,7 +247,7 @@ class Cluster:
     async def keep_killing_scheduler(
         self, every_seconds: float, away_seconds: float = 0.2, most: float = math.inf
     ) -> None:
-        """SIGKILL the scheduler every so often (+-50 %), and start it again as a supervisor would."""
+        """Kill the scheduler every `every_seconds` (+-50 %) and start it again, as a supervisor would."""
         killed = 0
         while killed < most and not await self._calm_within(every_seconds * self.random.uniform(0.5, 1.5)):
             killed += 1
@@ -256,7 +256,7 @@ class Cluster:
             await self.start_scheduler()
 
     async def keep_alive(self) -> None:
-        """Start processes again that died by themselves; the scheduler without failpoints."""
+        """Start processes again that died by themselves. The scheduler starts without failpoints."""
         async with asyncio.TaskGroup() as group:
             busy: set[str] = set()
 
@@ -272,7 +272,7 @@ class Cluster:
                         group.create_task(revive(name))
 
     async def calm(self, *faults: asyncio.Task[None]) -> None:
-        """End faults that go on by themselves; what they broke is whole again on return."""
+        """End the repeating faults. On return, everything that they killed runs again."""
         self._calm.set()
         await asyncio.gather(*faults)
         self._calm.clear()
@@ -287,10 +287,10 @@ class Cluster:
         await asyncio.sleep(away_seconds)
         await self.start_node(name)
 
-    # Ends
+    # The end of the run
 
     def events(self) -> list[Event]:
-        """The history so far."""
+        """Return the history so far."""
         return read([events_file(self.directory)])
 
     async def _end(self) -> None:

@@ -1,23 +1,25 @@
-"""What happened in a run, as an append-only log: one JSON line for each event, written by every process that takes part.
+"""The history of a run: an append-only log with one JSON line for each event. Clients, nodes and the suite write to it.
 
-Each operation is `invoke`d, and ends in `ok` (it happened), `fail` (it did not) or `info` (nobody can tell). Times are those
-of the machine's monotonic clock, so that events of different processes can be put in order. Who notes what:
+Each operation begins with `invoke`, and ends with `ok` (it happened), `fail` (it did not) or `info` (unknown). Times
+come from the machine's monotonic clock, so that events of different processes can be put in order. The events are:
 
-    clients   submit invoke    id, work, expect, fresh        the request is handed to the client library
-              submit ok        id, stream                     "accepted" came
-              submit fail      id, code                       it was refused
+    clients   submit invoke    id, work, expect, fresh        the client library gets the request
+              submit ok        id, stream                     the scheduler accepted it
               state ok         id, reader, since, accepted, known, attempts      it has no result yet, or is not known
-              result ok        id, reader, since, accepted, outcome, token, attempts, cached, merged, seen, listing
-              read fail        id, reader, code               a read, or a stream, ended in an error
-              stream info/ok   number                         a new stream was needed / it was heard on
-    nodes     attempt invoke   token, work                    a candidate starts to run
-              attempt ok       token, work, outcome           it ended, and the result is kept until acknowledged
+              result ok        id, reader, since, accepted, outcome, cause, token, attempts, cached, merged, seen,
+                               stream or listing              a reader saw the result
+              read fail        reader, code, detail           a read, or a stream, ended in an error
+              stream info/ok   number                         the client opened a new stream / got its first message
+    nodes     attempt invoke   token, work                    the node accepts the attempt
+              attempt ok       token, work                    it ended; the node keeps the result for now
               attempt fail     token, work                    the scheduler had it killed
+              attempt info     token, refused                 the node refused it
               acknowledged ok  token
     the suite fault info       what, target
 
-`client` is in every event of a client, `node` and `instance` in every event of a node. `since` is when the read began (for a
-stream: when it was opened), `seen` a digest of the whole result, `token` the attempt that the node wrote into it.
+`client` is in every event of a client, `node` and `instance` in every event of a node. `since` is the time when the
+read began (for a stream: when it was opened). `seen` is a digest of the whole result. `token` is the attempt that the
+node wrote into it.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from typing import Any, Self
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line."""
+    """One event: a line of the log."""
 
     at: float
     op: str
@@ -45,22 +47,22 @@ class Event:
         return self.fields[name]
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The field, or `default`."""
+        """Return the field, or `default`."""
         return self.fields.get(name, default)
 
     def line(self) -> str:
-        """As it is written."""
+        """Return the event as JSON text on one line."""
         return json.dumps({"at": self.at, "op": self.op, "kind": self.kind, **self.fields}, separators=(",", ":"))
 
     @classmethod
     def parse(cls, line: str) -> Event:
-        """Read a line back."""
+        """Return the event of a line."""
         fields = json.loads(line)
         return cls(fields.pop("at"), fields.pop("op"), fields.pop("kind"), fields)
 
 
 class History:
-    """Writes events to a file that others may write to as well; what was noted survives a SIGKILL of the writer."""
+    """A writer of events. Other processes may write to the same file. Noted events survive a SIGKILL of the writer."""
 
     def __init__(self, path: Path, **common: Any) -> None:
         self.path = path
@@ -76,14 +78,14 @@ class History:
         os.close(self._file)
 
     def note(self, op: str, kind: str, **fields: Any) -> float:
-        """Append one event, and return its time."""
+        """Append one event; return its time."""
         event = Event(time.monotonic(), op, kind, {**self._common, **fields})
         os.write(self._file, (event.line() + "\n").encode())  # one write: lines of several processes do not mix
         return event.at
 
 
 def read(paths: Iterable[Path]) -> list[Event]:
-    """Read the events of all `paths` in the order of time. A last line that was cut short is left out."""
+    """Return the events of all `paths` in the order of time, without a last line that was cut short."""
     events = []
     for path in paths:
         *lines, _unfinished = path.read_text().split("\n")

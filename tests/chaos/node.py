@@ -1,8 +1,8 @@
-"""A scripted node that writes history: what it started, finished, was told to kill and had acknowledged, by token.
+"""A scripted node that writes history: the tokens of attempts that it started, finished, killed or had acknowledged.
 
-cluster.py runs each as a process of its own (`python -m tests.chaos.node`), and stops and kills those. Each result says in
-its message which attempt made it, so that any reader of an outcome can tell who decided. The script word `work=NAME` is what
-the history calls the work.
+cluster.py runs each node as a separate process (`python -m tests.chaos.node`), and stops and kills it. The message of
+each result names the attempt that made it, so that any reader of an outcome can tell which attempt decided. The script
+word `work=NAME` gives the name of the work in the history.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.chaos.history import History
 
 
 class ChaosNode(ScriptedNode):
-    """One node of a cluster under attack."""
+    """A node of a cluster that gets faults."""
 
     history: History
 
@@ -72,7 +72,7 @@ async def _main(options: argparse.Namespace) -> None:
 
 
 async def _drain(node: ChaosNode) -> None:
-    """What an evaluator does at SIGTERM: take nothing more, finish what runs, hand over every result, end."""
+    """Do what an evaluator does at SIGTERM: take no new work, finish what runs, hand over every result, and exit."""
     node.draining = True
     node._news.set()
     parent = os.getppid()

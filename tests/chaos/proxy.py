@@ -1,7 +1,8 @@
-"""A TCP proxy that misbehaves on command: what lies between two processes in the reliability suite.
+"""A TCP proxy that injects faults. In the reliability suite it stands between two processes.
 
-It forwards bytes and knows nothing of what they mean. `link` shapes them at any time (latency, bandwidth, slicing); `stall`,
-`half_open`, `reset` and `refuse` break connections in the four ways that networks do, and `heal` ends the fault.
+It forwards bytes and does not interpret them. `link` shapes the traffic at any time (latency, bandwidth, slicing).
+`stall`, `half_open`, `reset` and `refuse` break connections in the four ways that networks do; `heal` ends a stall or a
+refusal.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from typing import Self
 
 from tests.accepting import stop_accepting
 
-#: Bytes taken from a socket at once, and pieces under way in one direction: the most that a stalled direction holds.
+#: Bytes read from a socket at once, and pieces queued in one direction. They limit what a stalled direction holds.
 PIECE_BYTES = 64 * 1024
 PIECES_UNDER_WAY = 64
-#: With a bandwidth, bytes go in portions of this many seconds.
+#: With a limited bandwidth, each portion of bytes takes this many seconds at most.
 PACE_SECONDS = 0.02
 _RST_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """How bytes travel, in each direction. The default is a wire."""
+    """How bytes travel in each direction. By default the proxy forwards them at once."""
 
     latency_seconds: float = 0.0
     jitter_seconds: float = 0.0
@@ -41,7 +42,7 @@ class Link:
 
 
 class Proxy:
-    """Listens on a port of its own and forwards to `upstream` ("host:port"). Use it as an async context manager."""
+    """A proxy on its own port, which forwards to `upstream` ("host:port"). Use it as an async context manager."""
 
     def __init__(self, upstream: str, *, link: Link | None = None, seed: int = 0) -> None:
         host, _, port = upstream.rpartition(":")
@@ -68,35 +69,35 @@ class Proxy:
 
     @property
     def address(self) -> str:
-        """Where it listens; the same for its whole life."""
+        """The address where it listens; it never changes."""
         return f"127.0.0.1:{self._port}"
 
     @property
     def open_connections(self) -> int:
-        """Connections that are open now."""
+        """The number of connections that are open now."""
         return len(self._open)
 
     def stall(self) -> None:
-        """A partition: bytes are taken and none arrive, on open and on new connections. After `heal` they go on."""
+        """Simulate a partition: take bytes but deliver none, on open and new connections. `heal` delivers them."""
         self._flowing.clear()
 
     def half_open(self) -> None:
-        """The other machine lost power: what is sent on the connections open now vanishes, and they are never closed.
+        """Simulate a power loss of the other machine: drop all bytes on the open connections, and never close them.
 
-        New connections work. Only the two ends can find out, by asking for a sign of life.
+        New connections work. Only the two ends can notice the loss, by asking for a sign of life.
         """
         for connection in self._open:
             connection.dead = True
 
     async def reset(self) -> None:
-        """RST on both sides of every open connection; new ones work."""
+        """Send RST to both ends of every open connection. New connections work."""
         doomed = list(self._open)
         for connection in doomed:
             connection.reset()
         await asyncio.gather(*(connection.task for connection in doomed), return_exceptions=True)
 
     async def refuse(self) -> None:
-        """Nobody listens any more, and what was open is reset."""
+        """Stop listening, and reset all open connections."""
         server, self._server = self._server, None
         if server is not None:
             await stop_accepting(server)
@@ -121,9 +122,9 @@ class Proxy:
         try:
             await connection.run()
         except* OSError:
-            connection.reset_on_close()  # one end is gone: the other is told as it would have been
+            connection.reset_on_close()  # one end is gone: reset the other end too
         except* asyncio.CancelledError:
-            pass  # reset() did it, and only this connection is over
+            pass  # reset() cancelled this connection; the proxy goes on
         finally:
             self._open.discard(connection)
             connection.abort()
@@ -164,7 +165,7 @@ class _Connection:
             writer.transport.abort()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One direction. Taking and giving are apart, so that latency does not cost bandwidth."""
+        """Carry one direction. Two tasks read and write, so that latency does not cost bandwidth."""
         under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(PIECES_UNDER_WAY)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._give(under_way, writer))
@@ -200,7 +201,7 @@ class _Connection:
 
     async def _write(self, writer: asyncio.StreamWriter, slice_: bytes) -> None:
         link = self._proxy.link
-        if link.bytes_per_second:  # the last byte arrives when all have passed
+        if link.bytes_per_second:  # wait as long as these bytes take to pass
             await asyncio.sleep(len(slice_) / link.bytes_per_second)
         if not self.dead:
             writer.write(slice_)

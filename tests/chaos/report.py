@@ -1,4 +1,4 @@
-"""Writes the generated part of docs/reliability.md: a section for each scenario, from its last run; the rest is by hand."""
+"""The generated part of docs/reliability.md: a section for each scenario, from its last run. People write the rest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SECTION = re.compile(r"^### Rows? ([\d, ]+):.*?(?=^### Row|\Z)", re.MULTILINE |
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one scenario came to."""
+    """The result of one scenario."""
 
     rows: tuple[int, ...]
     title: str
@@ -31,7 +31,7 @@ class Outcome:
 
 
 def write(path: Path, outcomes: list[Outcome], *, scale: float, seed: int) -> None:
-    """Put the sections of `outcomes` into the file in the place of their last ones; sections of other rows stay."""
+    """Replace the sections of `outcomes` in the file, and keep the sections of other rows."""
     text = path.read_text() if path.exists() else f"# Reliability\n\n{BEGIN}\n{END}\n"
     before, _, rest = text.partition(BEGIN)
     generated, _, after = rest.partition(END)

@@ -1,7 +1,7 @@
-"""Runs the fault matrix and writes what came of it: `python -m tests.chaos.run --all --report docs/reliability.md`.
+"""Runs the fault matrix and writes the results: `python -m tests.chaos.run --all --report docs/reliability.md`.
 
-`--scale 0.1` runs a tenth of each full figure; `--rows 1,2,6` some rows; the same `--seed` gives the same workload and the
-same faults, as far as processes and clocks allow. The exit status is 1 when a figure misses its target.
+`--scale 0.1` runs a tenth of each full figure. `--rows 1,2,6` runs some rows. The same `--seed` gives the same workload
+and the same faults, as far as processes and clocks allow. The exit status is 1 if a figure misses its target.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.chaos.scenario import Figure, Plan
 
 
 def modules() -> list[ModuleType]:
-    """All scenarios, by their first row."""
+    """Return all scenarios in the order of their rows."""
     found = [
         importlib.import_module(f"tests.chaos.scenarios.{one.name}") for one in pkgutil.iter_modules(scenarios.__path__)
     ]
@@ -32,7 +32,7 @@ def modules() -> list[ModuleType]:
 
 
 def main() -> int:
-    """Run what was asked for."""
+    """Run the rows that the command line asks for; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(

@@ -1,4 +1,4 @@
-"""What a scenario gets (a plan) and gives back (figures), and the measures that scenarios share."""
+"""The plan that a scenario gets, the figures that it returns, and the functions that scenarios share."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from tests.chaos.history import Event
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much of the full figure to run, with what luck, and where files may go."""
+    """The scale of a run, the seed of its random choices, and the folder for its files."""
 
     scale: float
     seed: int
     directory: Path
 
     def count(self, full: int, least: int = 1) -> int:
-        """`full` at scale 1, and never fewer than `least`."""
+        """Return `full` times the scale, but at least `least`."""
         return max(least, round(full * self.scale))
 
     def seconds(self, full: float, least: float) -> float:
-        """The same for durations."""
+        """Return `full` seconds times the scale, but at least `least`."""
         return max(least, full * self.scale)
 
 
@@ -51,26 +51,26 @@ class Figure:
 
 
 def at_most(row: int, promises: str, what: str, value: float, limit: float, unit: str = "") -> Figure:
-    """A figure that must not be larger than `limit`."""
+    """Return a figure that passes if it is not larger than `limit`."""
     return Figure(
         row, promises, what, _text(value, unit), f"≤ {_text(limit, unit)}", value <= limit, measured=bool(unit)
     )
 
 
 def at_least(row: int, promises: str, what: str, value: float, limit: float, unit: str = "") -> Figure:
-    """A figure that must not be smaller than `limit`."""
+    """Return a figure that passes if it is not smaller than `limit`."""
     return Figure(
         row, promises, what, _text(value, unit), f"≥ {_text(limit, unit)}", value >= limit, measured=bool(unit)
     )
 
 
 def exactly(row: int, promises: str, what: str, value: Any, wanted: Any) -> Figure:
-    """A figure that must be this one."""
+    """Return a figure that passes if it equals `wanted`."""
     return Figure(row, promises, what, str(value), str(wanted), value == wanted)
 
 
 def kept(row: int, promises: str, events: Sequence[Event], *, without: Iterable[str] = ()) -> list[Figure]:
-    """The history check of a whole run: what was lost, doubled, or otherwise not as promised."""
+    """Check the history of a whole run; return figures on lost and doubled evaluations and on other broken promises."""
     found = [violation for violation in check(events) if violation.rule not in without]
     for violation in found[:20]:
         print(f"    {violation}")
@@ -86,7 +86,7 @@ def kept(row: int, promises: str, events: Sequence[Event], *, without: Iterable[
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that `share` of `values` do not exceed; infinite when there are none."""
+    """Return the value that `share` of `values` do not exceed; infinity if there are no values."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else math.inf
 
@@ -99,7 +99,7 @@ async def run_clients(
     window: int = 64,
     address: str = "",
 ) -> float:
-    """Have one client for each load evaluate it to its end; return the seconds. Raises TimeoutError."""
+    """Evaluate each load by a client of its own; return the seconds until all are done. Raises TimeoutError."""
     start = time.monotonic()
     async with asyncio.timeout(limit_seconds), asyncio.TaskGroup() as group:
         for seed, (client, requests) in enumerate(loads.items()):
@@ -109,7 +109,7 @@ async def run_clients(
 
 
 async def audit_all(cluster: Cluster) -> list[Event]:
-    """Read everything that was submitted in every way, and return the whole history."""
+    """Read every submitted evaluation in every way, and return the whole history."""
     ids: dict[str, list[str]] = {}
     for event in cluster.events():
         if (event.op, event.kind) == ("submit", "invoke"):
@@ -120,7 +120,7 @@ async def audit_all(cluster: Cluster) -> list[Event]:
 
 
 def of_kind(events: Iterable[Event], op: str, kind: str, **fields: Any) -> list[Event]:
-    """The events like this."""
+    """Return the events with this operation, this kind and these fields."""
     return [e for e in events if (e.op, e.kind) == (op, kind) and all(e.get(k) == v for k, v in fields.items())]
 
 

@@ -1,6 +1,6 @@
-"""A scheduler whose wall clock jumps: by an hour ahead at SIGUSR1, by an hour back at SIGUSR2. Its monotonic clock does not.
+"""A scheduler whose wall clock jumps: an hour ahead at SIGUSR1, an hour back at SIGUSR2. Its monotonic clock does not.
 
-`python -m tests.chaos.skewed OPTIONS` is `python -m kerneldyno.scheduler OPTIONS` otherwise.
+Otherwise, `python -m tests.chaos.skewed OPTIONS` does the same as `python -m kerneldyno.scheduler OPTIONS`.
 """
 
 from __future__ import annotations

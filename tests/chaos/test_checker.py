@@ -1,4 +1,4 @@
-"""The checker on histories that are right, and on the same ones with each promise broken in turn, for many seeds."""
+"""Tests of the checker on correct histories, and on the same histories with one broken promise, for many seeds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OUTCOMES = ("CORRECT", "INCORRECT", "TIMEOUT")
 
 
 class Story:
-    """Makes up a run that kept every promise."""
+    """The made-up history of a run that kept every promise."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -29,7 +29,7 @@ class Story:
         self.tokens = 0
         for number in range(30):
             self.evaluation(f"c{number % 3}", f"e{number}", f"w{number}")
-        for number in range(3):  # the same work again: answered from the store
+        for number in range(3):  # the same work twice: the store answers the second time
             outcome, token = self.evaluation("c0", f"first{number}", f"shared{number}", outcome="CORRECT")
             self.evaluation("c1", f"second{number}", f"shared{number}", outcome=outcome, cached_from=token)
 
@@ -39,7 +39,7 @@ class Story:
         return self.events[-1]
 
     def evaluation(self, client: str, id: str, work: str, outcome: str = "", cached_from: str = "") -> tuple[str, str]:
-        """Submit, try up to three times, and let everybody read the result."""
+        """Submit, try up to three times, and let every kind of reader read the result."""
         outcome = outcome or self.random.choice(OUTCOMES)
         name = {"client": client, "id": id}
         self.add("submit", "invoke", **name, work=work, expect=[outcome], fresh=False)
@@ -77,7 +77,7 @@ class Story:
         return outcome, token
 
     def pick(self, op: str, kind: str, **fields: Any) -> int:
-        """The index of some event like this."""
+        """Return the index of a random event that matches."""
         found = [
             index
             for index, event in enumerate(self.events)
@@ -86,7 +86,7 @@ class Story:
         return self.random.choice(found)
 
     def of(self, index: int, op: str) -> list[int]:
-        """Indices of the events `op` of the same evaluation."""
+        """Return the indices of the events `op` of the same evaluation."""
         event = self.events[index]
         return [
             i
@@ -103,7 +103,7 @@ class Story:
 
 
 def _a_result(story: Story, **fields: Any) -> int:
-    """The first reader's result of an evaluation of its own that has one."""
+    """Return the index of a result on a stream. An attempt decided it, and no other evaluation shares its work."""
     while True:
         index = story.pick("result", "ok", reader="stream", cached=False, **fields)
         if story.events[index]["token"] and story.events[index]["id"].startswith("e"):

@@ -1,4 +1,4 @@
-"""Failpoints do what the environment asks for, nothing otherwise, and every declared place exists in the scheduler."""
+"""Tests of failpoints: they do only what the environment asks for, and every declared place exists in the scheduler."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SOURCES = Path(failpoints.__file__).parent
 
 
 def run(armed: str, program: str) -> subprocess.CompletedProcess[str]:
-    """Run `program` in a process where `armed` is in the environment."""
+    """Run `program` in a process with the failpoints `armed`."""
     return subprocess.run(
         [sys.executable, "-c", f"from kerneldyno.scheduler.failpoints import failpoint\n{program}"],
         env={**os.environ, failpoints.ENVIRONMENT: armed},

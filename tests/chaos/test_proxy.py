@@ -1,4 +1,4 @@
-"""The proxy's faults, seen from the two ends of real sockets."""
+"""Tests of the proxy's faults, seen from both ends of real sockets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @asynccontextmanager
 async def echo() -> AsyncIterator[str]:
-    """A server that says everything again, and half-closes when its client does."""
+    """Run a server that sends back everything, and closes when its client half-closes; yield its address."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):
@@ -50,7 +50,7 @@ async def connected(proxy: Proxy) -> AsyncIterator[Ends]:
 
 
 async def said_again(ends: Ends, text: bytes, seconds: float = 10) -> bool:
-    """Whether `text` comes back within `seconds`."""
+    """Send `text`; return whether it comes back within `seconds`."""
     reader, writer = ends
     writer.write(text)
     try:
@@ -75,7 +75,7 @@ async def test_latency_is_added_in_each_direction_and_costs_no_bandwidth() -> No
         assert await said_again(ends, b"x" * 1_000_000)
         took = time.monotonic() - start
         assert took >= 0.16, f"a round trip took {took:.3f} s"
-        # One piece after the other would take a latency each: 16 pieces there and back.
+        # If pieces went one after the other, each would pay the latency: 16 pieces there and back.
         assert took < 16 * 0.2, f"latency was paid for each piece: {took:.3f} s"
 
 

@@ -1,4 +1,4 @@
-"""The report keeps what was written by hand, and the sections of rows that were not run."""
+"""Tests of the report: it keeps the text that people wrote, and the sections of rows that were not run."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Some rows of the fault matrix, small enough for every run of the tests: what must never happen does not, on any machine.
+"""Some rows of the fault matrix, small enough for every run of the tests. They check what must never happen.
 
-Times and rates are measured by `make chaos`, on a machine that is doing nothing else.
+`make chaos` measures times and rates, on a machine that does nothing else.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Client and command line, against a scheduler that breaks on command."""
+"""Tests of the client and the command line, with a scheduler that breaks on command."""

@@ -1,6 +1,6 @@
-"""Runs the command line as a person or a script does: a process, its two output streams, its exit status.
+"""Helpers that run the command line as a person or a script does: a process, two output streams, an exit status.
 
-A process takes a second to start; `invoke` runs a command in a thread of this one, where that makes no difference.
+A process takes a second to start; `invoke` runs a command in a thread of this process where that makes no difference.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from kerneldyno.cli import app
 
-#: Where no scheduler listens.
+#: An address where no scheduler listens.
 NOBODY = "127.0.0.1:1"
 
 
@@ -39,7 +39,7 @@ class Ran:
 async def started(
     *arguments: object, program: str | None = None, **environment: str
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A command as a process. `program` is Python that runs the command line; the module itself without it."""
+    """Start a command as a process. `program` is Python that runs the command line; without it, the module runs."""
     kept = {name: value for name, value in os.environ.items() if name != "KERNELDYNO_ADDRESS"}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, *(("-m", "kerneldyno.cli") if program is None else ("-c", program)), *map(str, arguments)),

@@ -1,4 +1,4 @@
-"""A fake scheduler on a real socket for each test that asks for one."""
+"""A fixture: a fake scheduler on a real socket, a new one for each test that asks for it."""
 
 from __future__ import annotations
 

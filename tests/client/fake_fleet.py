@@ -1,7 +1,8 @@
-"""A fake scheduler with a fake fleet, for the client's tests: verdicts by rule, nodes that can be drained and watched.
+"""A fake scheduler with a fake fleet, for tests of the client: verdicts by rule, nodes that can be drained and watched.
 
-A request's kernel_code says what becomes of it: "sleep SECONDS" takes that long, "hang" never ends, "interval LOW HIGH" is
-CORRECT with that speedup, anything else CORRECT at once. Requests are not checked, so that tests need not fill them in.
+The kernel_code of a request decides its result: "sleep SECONDS" takes that long, "hang" never ends, "interval LOW HIGH"
+is CORRECT with that speedup interval, anything else is CORRECT at once. Requests are not checked: tests need not fill
+them in.
 """
 
 # ruff: noqa: N802  (methods are named by the contract)
@@ -23,14 +24,14 @@ from kerneldyno.v1 import fleet_service_pb2_grpc as fleet_grpc
 
 
 class FakeFleet(FakeScheduler, fleet_grpc.FleetServiceServicer):
-    """Use as `async with FakeFleet() as scheduler`; `address` is where it listens, also after a restart."""
+    """A fake scheduler. Use `async with FakeFleet() as scheduler`. It keeps its `address` after a restart."""
 
     def __init__(self) -> None:
         super().__init__(_judge, checks=False, backends=["triton"], toolkits=["kernelbench"])
         self.nodes: dict[str, fleet.Node] = {}
         self.quarantines: list[fleet.Quarantine] = []
         self.watching = 0
-        self._changed = asyncio.Event()  # made new by each change of the cluster
+        self._changed = asyncio.Event()  # each change of the cluster replaces it
 
     async def start(self) -> None:
         await super().start()
@@ -44,7 +45,7 @@ class FakeFleet(FakeScheduler, fleet_grpc.FleetServiceServicer):
     # FleetService
 
     def _add_nodes(self) -> None:
-        """One live node and one that is gone, which was too old to tell of its sandbox."""
+        """Add a live node, and a lost node that was too old to report its sandbox."""
         device = fleet.Device(name="cpu:0", kind="cpu", model="A processor", lanes=2, ready=True)
         here = fleet.Node(
             node_id="node-a",
@@ -60,7 +61,7 @@ class FakeFleet(FakeScheduler, fleet_grpc.FleetServiceServicer):
         self.nodes = {"node-a": here, "node-b": gone}
 
     def change(self) -> None:
-        """Shows the cluster as it is now to whoever watches."""
+        """Show the current cluster to everyone who watches it."""
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -115,7 +116,7 @@ class FakeFleet(FakeScheduler, fleet_grpc.FleetServiceServicer):
 
 
 async def _judge(request: ev.EvalRequest) -> ev.EvalResult:
-    """Ends by the rule in kernel_code."""
+    """Return the result that the rule in kernel_code asks for."""
     word, _, argument = request.kernel_code.partition(" ")
     await asyncio.sleep(float(argument) if word == "sleep" else 1e6 if word == "hang" else 0.0)
     result = ev.EvalResult(outcome=ev.EvalResult.CORRECT, compiled=True, correct=True, speedup=2.0)

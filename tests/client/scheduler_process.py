@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 @asynccontextmanager
 async def scheduler_process(port: int) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A scheduler as a process, ready, killed at the end."""
+    """Start a scheduler as a process, yield it when it is ready, and kill it at the end."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "kerneldyno.scheduler", "--exit-with-parent"),
         *("--listen", f"127.0.0.1:{port}", "--metrics", "off", "--store", "memory"),

@@ -1,4 +1,4 @@
-"""A command in a terminal of a given size: a pseudo-terminal, its keys, and what stands on its screen."""
+"""A command in a pseudo-terminal of a given size: tests press its keys and read its screen."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3|4|9|10)[0-7](?:;\d+)*m")
 
 
 class Terminal:
-    """Of a process that was started in it."""
+    """The terminal of a process that was started in it."""
 
     def __init__(self, process: asyncio.subprocess.Process, keyboard: int) -> None:
         self.process = process
@@ -28,27 +28,27 @@ class Terminal:
         asyncio.get_running_loop().add_reader(keyboard, self._read)
 
     def press(self, keys: str) -> None:
-        """Types."""
+        """Type `keys`."""
         os.write(self._keyboard, keys.encode())
 
     @property
     def screen(self) -> list[str]:
-        """The lines of the last whole picture, without colours."""
+        """Return the lines of the last complete picture, without colours."""
         pictures = self.written.split(HOME)
         text = pictures[-2] if len(pictures) > 2 else pictures[-1]
         return [line.rstrip() for line in _ESCAPE.sub("", text).replace("\r", "").split("\n")]
 
     async def until(self, condition: Callable[[str], bool]) -> str:
-        """Waits until the screen is so; returns it."""
+        """Wait until the screen meets the condition, and return the screen."""
         async with asyncio.timeout(60):
             while not condition("\n".join(self.screen)):  # noqa: ASYNC110  (another process is to change it)
                 await asyncio.sleep(0.02)
         return "\n".join(self.screen)
 
     async def ended(self) -> int:
-        """Waits for the end of the process, and returns its status."""
+        """Wait for the end of the process, and return its status."""
         status = await asyncio.wait_for(self.process.wait(), 60)
-        await asyncio.sleep(0.05)  # what it wrote last
+        await asyncio.sleep(0.05)  # so that its last output is read
         return status
 
     def close(self) -> None:
@@ -58,7 +58,7 @@ class Terminal:
     def _read(self) -> None:
         try:
             found = os.read(self._keyboard, 65536)
-        except OSError:  # nobody holds the other end any more
+        except OSError:  # no process has the other end open any more
             found = b""
         if not found:
             asyncio.get_running_loop().remove_reader(self._keyboard)
@@ -69,7 +69,7 @@ class Terminal:
 async def terminal(
     *arguments: object, columns: int = 80, lines: int = 24, **environment: str
 ) -> AsyncIterator[Terminal]:
-    """Runs the command line in a terminal."""
+    """Run the command line in a terminal."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     left_out = ("KERNELDYNO_ADDRESS", "COLUMNS", "LINES", "NO_COLOR")
@@ -94,7 +94,7 @@ async def terminal(
             shown.close()
 
 
-#: Takes the terminal as its own first, so that Ctrl-C reaches it as a signal.
+#: Makes the terminal its controlling terminal first, so that Ctrl-C arrives as a signal.
 _IN_TERMINAL = """
 import fcntl, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)

@@ -109,7 +109,7 @@ async def test_the_window_bounds_what_is_under_way_and_what_is_read(scheduler: F
     async with AsyncClient(scheduler.address, window=5) as client:
         results = client.evaluate(source())
         await anext(results)
-        # The caller holds one result and takes no more: only its place in the window is free again.
+        # The caller has taken one result and takes no more, so only one place in the window is free again.
         await asyncio.sleep(0.3)
         assert len(taken) == 6
         assert len(scheduler.runs) == 6
@@ -211,7 +211,7 @@ async def test_breaking_out_cancels_even_while_the_scheduler_reads_no_further(sc
         await eventually(lambda: scheduler.runs == ["a"])
         scheduler.room.clear()
         for i in range(40):
-            yield request(f"r{i}", "#" * 2**20)  # more than a connection buffers
+            yield request(f"r{i}", "#" * 2**20)  # more than a connection can buffer
 
     async with AsyncClient(scheduler.address, window=50) as client:
         results = client.evaluate(source(), timeout=1.0)

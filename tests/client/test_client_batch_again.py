@@ -1,4 +1,4 @@
-"""`kerneldyno batch` and `suite` on an output that is there: two runs at once, changed requests, and what is counted."""
+"""Tests of `kerneldyno batch` and `suite` with an existing output: two runs at once, changed requests, and counts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.waiting import eventually
 
 
 def tasks(path: Path, **codes: str) -> Path:
-    """Requests by id: the source of each candidate."""
+    """Write a file of requests; `codes` has the source of each candidate by id. Return its path."""
     path.write_text("".join(json.dumps({"id": id, "kernel_code": code}) + "\n" for id, code in codes.items()))
     return path
 
@@ -32,7 +32,7 @@ def names(folder: Path) -> list[str]:
 
 class TestTwoAtOnce:
     async def test_the_second_is_refused_and_nothing_is_lost(self, scheduler: FakeFleet, tmp_path: Path) -> None:
-        """What the second one did before: it replaced the file under the first, for a line that was to be done again."""
+        """Before there was a lock, the second run replaced the file of the first, to judge one of its lines again."""
         output = tmp_path / "r.jsonl"
         lost = {"id": "lost", "outcome": "INFRASTRUCTURE_ERROR"}
         output.write_text(json.dumps(lost) + "\n")
@@ -145,7 +145,7 @@ class TestChangedRequests:
         assert scheduler.runs == ["new"]
 
     async def test_of_two_lines_with_one_id_the_last_counts(self, scheduler: FakeFleet, tmp_path: Path) -> None:
-        """As two runs at once have left them, before there was a lock."""
+        """Two runs at once left such a file before there was a lock."""
         output = tmp_path / "r.jsonl"
         lines = [{"id": "a", "outcome": outcome, "digest": ""} for outcome in ("TIMEOUT", "CORRECT")]
         output.write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -1,4 +1,4 @@
-"""Client (without asyncio) against a scheduler that runs in another thread; and what importing the client costs."""
+"""Tests of Client (without asyncio) with a scheduler in another thread; and that importing the client stays cheap."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 
 @pytest.fixture
 def served() -> Iterator[FakeFleet]:
-    """A scheduler in a thread of its own, since these tests block theirs."""
+    """A scheduler in its own thread, because these tests block theirs."""
     with FakeFleet() as scheduler:
         yield scheduler
 
@@ -35,7 +35,7 @@ def test_results_come_in_completion_order(served: FakeFleet) -> None:
 
 
 def test_a_generator_that_waits_for_a_result_gets_it(served: FakeFleet) -> None:
-    """The source runs in a thread of its own: blocking in it neither stops results nor deadlocks."""
+    """The generator runs in its own thread: when it blocks, results still arrive and nothing deadlocks."""
     seen = threading.Event()
 
     def source() -> Iterator[EvalRequest]:

@@ -1,4 +1,4 @@
-"""What a person sees of a verdict: everything that matters, and nothing that a candidate could steer a terminal with."""
+"""Tests of the text that shows a verdict to a person: it has all that matters, and no control codes of a candidate."""
 
 from __future__ import annotations
 

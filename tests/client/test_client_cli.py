@@ -1,4 +1,4 @@
-"""The command line as a person or a script meets it: a process, its two output streams, its exit status."""
+"""Tests of `kerneldyno evaluate`, `batch` and `describe` as a person or a script uses them: output and exit status."""
 
 from __future__ import annotations
 
@@ -290,7 +290,7 @@ class TestEvaluate:
         ):
             ran = await invoke("evaluate", *sources, *options, "--address", scheduler.address)
             assert (ran.status, said in ran.err) == (status, True), ran.err
-            assert bool(ran.out) == (status != 2)  # the verdict is shown all the same
+            assert bool(ran.out) == (status != 2)  # the verdict is shown, except after a usage error
 
     @pytest.mark.parametrize(("least", "status"), [(1.1, 0), (1.2, 4), (1.3, 4), (1.5, 4)])
     async def test_the_whole_interval_has_to_be_above_the_speedup_that_is_required(
@@ -318,7 +318,7 @@ class TestBatch:
         output = tmp_path / "r.jsonl"
         ran = await run("batch", source, "--output", output, "--window", 16, "--address", scheduler.address)
         assert ran.status == 0
-        assert ran.err == ""  # no progress bar where nobody watches
+        assert ran.err == ""  # no progress bar without a terminal
         assert "300 requests" in ran.out
         assert "CORRECT" in ran.out
         found = results(output)
@@ -385,7 +385,7 @@ class TestBatch:
             {"id": "good", "kernel_code": "other"},
         )
         output = tmp_path / "r.jsonl"
-        for _ in range(2):  # running it again repeats none of it
+        for _ in range(2):  # the second run repeats nothing
             ran = await invoke("batch", source, "-o", output, "--json", "--address", scheduler.address)
             assert ran.status == 0
             found = [json.loads(line) for line in output.read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""Shell completion: the scripts, and what a real bash completes with them."""
+"""Tests of shell completion: the scripts, and what a real bash completes with them."""
 
 from __future__ import annotations
 

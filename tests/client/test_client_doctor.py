@@ -1,6 +1,6 @@
-"""`kerneldyno doctor` of services: none, broken ones, and real ones. Without verl: `kerneldyno doctor verl`.
+"""Tests of `kerneldyno doctor` with no, broken and real services; and of `kerneldyno doctor verl` without verl.
 
-tests/trainers has the latter where verl is installed.
+tests/trainers tests the latter with verl installed.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ STATES = {"ok", "note", "failed"}
 
 @pytest.fixture
 def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaves out the one check that takes seconds."""
+    """Leaves out the check of torch, which takes seconds."""
     monkeypatch.setattr(software, "torch", lambda: iter(()))
 
 
 async def doctor(*arguments: object, **environment: str) -> tuple[int, dict[str, dict[str, str]]]:
-    """The command's status, and its findings by name."""
+    """Run the command; return its status and its findings by name."""
     ran = await invoke("doctor", "--json", *arguments, **environment)
     assert ran.err == ""
     for check in ran.json:

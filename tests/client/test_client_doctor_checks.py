@@ -1,4 +1,4 @@
-"""The checks of `kerneldyno doctor`, each where what it looks for is real: full disks, expired certificates, taken ports."""
+"""Tests of the checks of `kerneldyno doctor` with real faults: full disks, expired certificates, taken ports."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ for check in machine.journal(sys.argv[1]):
 
 @contextmanager
 def full_disk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
-    """A small file system without room; where none may be mounted, a process that may write no byte to a file."""
+    """Yield a folder on a full file system. Where none can be mounted, also yield "limit": a ban on writing."""
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(folder)], capture_output=True)
     if mounted.returncode:
         yield folder, ["limit"]
@@ -147,7 +147,7 @@ class TestMachine:
 class TestSoftware:
     @pytest.fixture
     def install(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-        """Puts a distribution before the real ones: its metadata, and a module that does as told when imported."""
+        """A function that puts a fake distribution before the real ones: metadata, and the source of a module."""
 
         def put(name: str, version: str, *, needs: str = "", module: str = "") -> None:
             info = tmp_path / f"{name}-{version}.dist-info"
@@ -229,7 +229,7 @@ class TestCertificates:
         pair = authority.issue("expired", days=-1)
         given_ = Credentials(tls_ca=authority.cert, tls_cert=pair.cert, tls_key=pair.key)
         authority_, own = certificates.of_files(given_, datetime.now(UTC))
-        assert (authority_.state, authority_.name) == (State.NOTE, "CA of the scheduler")  # two days are left
+        assert (authority_.state, authority_.name) == (State.NOTE, "CA of the scheduler")  # valid for two more days
         assert (own.state, own.name) == (State.FAILED, "own certificate")
         assert "expired at 20" in own.detail
         assert "docs/security.md" in own.remedy

@@ -1,4 +1,4 @@
-"""Files that are not what a command expects: devices, pipes, folders, files larger than memory, outputs that are full."""
+"""Tests of files that a command does not expect: devices, pipes, folders, files larger than memory, full outputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.waiting import eventually, wait_until
 
 pytestmark = pytest.mark.slow
 
-#: More memory than this would be needed to read the large files as a whole.
+#: Memory limit: too little to read a large file as a whole.
 MEMORY_KIB = 16 << 20
 LARGE_BYTES = 30 << 30
 SECONDS = 60
@@ -29,10 +29,10 @@ TASK = '{"id": "a", "kernel_code": "k"}\n'
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A folder with one of each kind of file."""
+    """A folder with files of each kind."""
     for name in ("large.py", "large.jsonl"):
         with (tmp_path / name).open("wb") as stream:
-            stream.truncate(LARGE_BYTES)  # a hole: it takes no room
+            stream.truncate(LARGE_BYTES)  # a sparse file: it needs no disk space
     (tmp_path / "ref.py").write_text("class Model: ...\n\n\ndef get_inputs():\n    return []\n")
     (tmp_path / "own.py").write_text("class ModelNew: ...\n")
     (tmp_path / "latin.py").write_bytes(b"# \xe9\n")
@@ -43,7 +43,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def shell(place: Path, script: str, address: str = NOBODY) -> Ran:
-    """Runs a shell's command in the folder, with `$K` for the command line, and little memory."""
+    """Run a shell script in the folder with little memory. `$K` is the command line."""
 
     environment = {**os.environ, "KERNELDYNO_ADDRESS": address, "K": f"{sys.executable} -m kerneldyno.cli"}
     ran = subprocess.run(
@@ -61,7 +61,7 @@ def shell(place: Path, script: str, address: str = NOBODY) -> Ran:
 
 @pytest.fixture
 def little_memory() -> Iterator[None]:
-    """What runs in this process has little memory, as what `shell` starts has."""
+    """Limits the memory of this process, as `shell` limits that of its commands."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_KIB << 10, before[1]))
     yield
@@ -167,7 +167,7 @@ async def test_a_verdict_that_cannot_be_printed(scheduler: FakeFleet, place: Pat
 async def test_a_disk_that_is_full_is_said_and_costs_no_verdict(scheduler: FakeFleet, place: Path) -> None:
     many = "".join(json.dumps({"id": f"r{number}", "kernel_code": "k"}) + "\n" for number in range(40))
     (place / "tasks.jsonl").write_text(many)
-    limited = "ulimit -f 8; $K batch tasks.jsonl -o r.jsonl"  # KiB a file; Python ignores the signal that comes with it
+    limited = "ulimit -f 8; $K batch tasks.jsonl -o r.jsonl"  # 8 KiB per file; Python ignores the signal SIGXFSZ
     ran = await asyncio.to_thread(shell, place, limited, scheduler.address)
     assert ran.status == 2
     assert "r.jsonl: File too large" in ran.err
@@ -202,7 +202,7 @@ async def test_a_candidate_from_standard_input_or_a_pipe(scheduler: FakeFleet, p
 
 
 async def test_a_slow_writer_holds_up_no_result(scheduler: FakeFleet, place: Path) -> None:
-    """Results are written while nothing more comes in yet, and Ctrl-C is heard."""
+    """A result is written while the command waits for more input, and Ctrl-C still works."""
     os.mkfifo(place / "fifo")
     output = place / "r"
     async with started("batch", place / "fifo", "-o", output, "--address", scheduler.address) as process:

@@ -1,4 +1,4 @@
-"""History, cancelling many, and the fleet: the calls of operators, against a scheduler on a real socket."""
+"""Tests of the calls of operators, with a scheduler on a real socket: history, cancelling many, and the fleet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOW = datetime.now(UTC)
 
 
 class LaterVersionError(KernelDynoError):
-    """One whose reason this client does not know: it must make do with the message."""
+    """An error with a reason that this client does not know: the client can only use the message."""
 
     code = grpc.StatusCode.FAILED_PRECONDITION
     reason = "A_REASON_OF_A_LATER_VERSION"
@@ -38,7 +38,7 @@ async def ids(evaluations: AsyncIterator[Evaluation]) -> list[str]:
 
 @pytest.fixture
 async def history(scheduler: FakeFleet) -> FakeFleet:
-    """Four of one client, one of another; two never end."""
+    """Four evaluations of one client and one of another; two never end."""
     submit(scheduler, "trainer", "a", step="1")
     submit(scheduler, "trainer", "b", "hang", step="1", group="x")
     submit(scheduler, "trainer", "c", step="2")
@@ -184,7 +184,7 @@ class TestWatch:
         async with AsyncClient(scheduler.address, reconnect_timeout=0.5) as client:
             snapshots = client.watch()
             await anext(snapshots)
-            await asyncio.sleep(0.6)  # the caller's own time does not count
+            await asyncio.sleep(0.6)  # time that the caller spends between snapshots does not count
             await scheduler.break_streams()
             await anext(snapshots)
             await scheduler.stop()

@@ -1,4 +1,4 @@
-"""The files of a batch: malformed lines, duplicates, bounded memory, taking over what an earlier run left."""
+"""Tests of the files of a batch: malformed lines, duplicates, bounded memory, and the results of an earlier run."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def test_a_malformed_line_is_an_invalid_result_that_names_it(line: str | bytes, 
 
 
 def test_a_line_has_room_for_any_message() -> None:
-    assert MAX_LINE_BYTES >= 2 * MAX_MESSAGE_BYTES  # JSON may need two bytes for one
+    assert MAX_LINE_BYTES >= 2 * MAX_MESSAGE_BYTES  # JSON may need two bytes for one byte
 
 
 def test_an_endless_line_is_skipped_without_being_read_into_memory() -> None:
     class Endless(io.RawIOBase):
-        """512 MiB in one line, then a good one."""
+        """512 MiB of a line that does not end."""
 
         left = 2**29
 
@@ -80,7 +80,7 @@ def test_an_endless_line_is_skipped_without_being_read_into_memory() -> None:
             return size
 
     class Then(io.RawIOBase):
-        """One stream after the other."""
+        """Two streams, one after the other: the endless line, then a good line."""
 
         parts = (Endless(), io.BytesIO(b'\n{"id": "z"}\n'))
 
@@ -110,7 +110,7 @@ def test_results_are_written_line_by_line_with_every_field(tmp_path: Path) -> No
     path = tmp_path / "results.jsonl"
     with ResultsFile(path) as results:
         results.append(result("a", EvalResult.INCORRECT))
-        (line,) = lines(path)  # there before the file is closed
+        (line,) = lines(path)  # it is written before the file is closed
     assert line["id"] == "a"
     assert line["outcome"] == "INCORRECT"
     assert line["findings"] == []
@@ -125,7 +125,7 @@ def test_verdicts_are_kept_and_everything_else_is_to_be_done_again(tmp_path: Pat
         results.append(result("lost", EvalResult.INFRASTRUCTURE_ERROR))
         results.append(
             result("refused", EvalResult.INVALID)
-        )  # without a digest: nothing ran, and asking again costs nothing
+        )  # it has no digest: nothing ran, so asking again costs nothing
         results.append(bad.result())
     with path.open("ab") as stream:
         stream.write(b'{"id": "torn", "outc')

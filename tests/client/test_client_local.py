@@ -1,7 +1,7 @@
-"""Services of one machine: waiting for them, saying why they died, leaving no orphan.
+"""Tests of services on one machine: the client waits for them, says why they died, and leaves no orphan.
 
-The services here are small programs under the real names, put in front of the real ones on the module path, because
-these tests need services that fail. The real ones are started in tests/e2e.
+The services here are small programs with the names of the real ones, which they precede on the module path, because
+these tests need services that fail. tests/e2e starts the real ones.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ async def main():
         await stop.wait()
 asyncio.run(main())
 """
-#: Has a child in a session of its own, as a judge is.
+#: An evaluator with a child in its own session, as a judge is.
 EVALUATOR = """
 import signal, subprocess, sys, time
 assert "--exit-with-parent" in sys.argv
@@ -58,7 +58,7 @@ SILENT = "import time; time.sleep(600)\n"
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Returns a function that sets which evaluator the launcher will find, beside a scheduler that works."""
+    """Returns a function that installs an evaluator for the launcher to find, and a scheduler that works."""
 
     def put(name: str, program: str) -> None:
         package = tmp_path / "kerneldyno" / name
@@ -126,7 +126,7 @@ def test_one_that_is_never_ready_is_not_waited_for_for_ever(install: Install) ->
 
 def test_one_that_dies_later_is_noticed(install: Install) -> None:
     install(WELL_BEHAVED)
-    before = descendants()  # services that other tests share may be among them
+    before = descendants()  # may include services that other tests share
     with LocalServices(devices="cpu") as services:
         (evaluator,) = [
             child

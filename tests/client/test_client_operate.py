@@ -21,7 +21,7 @@ DIGESTS = ("abcdef01" * 8, "abcdef02" * 8)
 
 @pytest.fixture
 async def history(scheduler: FakeFleet) -> FakeFleet:
-    """Two of one client, one of which never ends, and one of another."""
+    """Two evaluations of one client, one of which never ends, and one evaluation of another client."""
     for client_id, id, code, step in (
         ("trainer", "a", "ok", "1"),
         ("trainer", "b", "hang", "2"),
@@ -201,7 +201,7 @@ class TestCancel:
         assert history.cancelled == ["b"]
 
     async def test_a_client_may_have_no_name(self, scheduler: FakeFleet) -> None:
-        """As EvaluateOnce's has none when it was given none."""
+        """An evaluation of EvaluateOnce has no client name if the caller gives none."""
         scheduler.submit("", EvalRequest(id="a", kernel_code="hang"))
         ran = await invoke("cancel", "a", "--client", "", "--address", scheduler.address)
         assert (ran.status, ran.out) == (0, "1 cancelled\n")

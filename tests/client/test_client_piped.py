@@ -1,4 +1,4 @@
-"""Output that goes into a pipe: one line a row, nothing folded, cut or filled up, so that grep and awk can work on it."""
+"""Tests of output into a pipe: one line per row, not folded, cut or padded, so that grep and awk can read it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ LABELS = {f"label{number}": "v" * 50 for number in range(4)}
 
 @pytest.fixture(autouse=True)
 def no_width_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those who run tests beside each other set one."""
+    """Removes COLUMNS: people who run tests in parallel set it."""
     monkeypatch.delenv("COLUMNS", raising=False)
 
 
 @pytest.fixture
 async def history(scheduler: FakeFleet) -> FakeFleet:
-    """One finished evaluation with long names, on nodes with long names, and a quarantine with a long reason."""
+    """Two finished evaluations with long names, nodes with long labels, and a quarantine with a long reason."""
     scheduler.submit(CLIENT, EvalRequest(id=LONG_ID, kernel_code="ok", labels=LABELS))
     scheduler.submit("twin", EvalRequest(id="twin-" + LONG_ID, kernel_code="ok", labels=LABELS))
     for node in scheduler.nodes.values():
@@ -41,7 +41,7 @@ async def history(scheduler: FakeFleet) -> FakeFleet:
 
 
 def row(ran: Ran, *words: str) -> str:
-    """The one line that has all of `words`."""
+    """Return the only line that contains all of `words`."""
     assert ran.status == 0, ran.err
     assert all(line == line.rstrip() for line in ran.out.splitlines())
     (line,) = [line for line in ran.out.splitlines() if all(word in line for word in words)]
@@ -51,7 +51,7 @@ def row(ran: Ran, *words: str) -> str:
 async def test_evaluations_can_be_searched_for_an_id(history: FakeFleet) -> None:
     ran = await run("evaluations", "--client", CLIENT, "--address", history.address)
     assert f"label3={LABELS['label3']}" in row(ran, LONG_ID, CLIENT, "CORRECT")
-    assert len(ran.out.splitlines()) == 3  # heading, line, row
+    assert len(ran.out.splitlines()) == 3  # heading, rule, row
 
 
 async def test_every_other_table_has_one_line_a_row(history: FakeFleet) -> None:

@@ -1,4 +1,4 @@
-"""evaluate() across crashes and refusals of the scheduler: nothing lost, nothing run twice, and back soon."""
+"""Tests of evaluate() when the scheduler crashes or refuses: nothing is lost or run twice, and work goes on soon."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_what_ended_while_the_scheduler_was_away_is_delivered(scheduler: F
 
 
 async def test_only_what_the_scheduler_does_not_know_is_submitted_again(scheduler: FakeFleet) -> None:
-    """A crash between taking a request and writing it down loses that one: nothing else is run again."""
+    """A crash before the scheduler has stored a request loses that request only: nothing else is run again."""
     async with AsyncClient(scheduler.address) as client:
         results = asyncio.create_task(collect(client.evaluate([request(f"r{i}", "sleep 1") for i in range(6)])))
         await eventually(lambda: len(scheduler.runs) == 6)
@@ -61,7 +61,7 @@ async def test_only_what_the_scheduler_does_not_know_is_submitted_again(schedule
 
 
 async def test_after_an_outage_the_client_is_back_within_three_seconds(scheduler: FakeFleet) -> None:
-    """Long enough that every pause, of the channel too, has grown to its longest."""
+    """The outage is long enough for every pause, that of the channel too, to grow to its maximum."""
     async with AsyncClient(scheduler.address) as client:
         results = asyncio.create_task(collect(client.evaluate([request("a", "sleep 0.5")])))
         await eventually(lambda: scheduler.runs == ["a"])
@@ -77,7 +77,7 @@ async def test_after_an_outage_the_client_is_back_within_three_seconds(scheduler
 async def test_a_refusal_that_says_when_to_come_back_is_waited_out(
     scheduler: FakeFleet, kind: type[KernelDynoError]
 ) -> None:
-    """Longer than the client would look for a scheduler that is away: this one is not."""
+    """The client waits longer than for an absent scheduler, because this scheduler is not absent."""
     scheduler.refusals.extend(kind("later", retry_seconds=0.8) for _ in range(2))
     async with AsyncClient(scheduler.address, reconnect_timeout=0.5) as client:
         (result,) = await collect(client.evaluate([request("a")]))
@@ -106,7 +106,7 @@ async def test_a_deadline_is_kept_while_a_refusal_is_waited_out(scheduler: FakeF
 
 
 async def test_a_stream_that_breaks_as_work_is_resubmitted_loses_nothing(scheduler: FakeFleet) -> None:
-    """Forgotten, asked for, unknown, sent again, and broken again before the scheduler has it."""
+    """The scheduler forgets the work and breaks the stream, again each time the client has sent the work again."""
     async with AsyncClient(scheduler.address) as client:
         results = asyncio.create_task(collect(client.evaluate([request(f"r{i}", "sleep 0.6") for i in range(5)])))
         for round in range(1, 4):

@@ -1,4 +1,4 @@
-"""The attack corpus as a user meets it: how its files are read, when an attack counts as stopped, and the command."""
+"""Tests of the attack corpus as a user sees it: its files, when an attack counts as stopped, and the command."""
 
 from __future__ import annotations
 
@@ -118,9 +118,9 @@ def test_what_counts_as_stopped(folder: Path) -> None:
         (100, 1.0, "cuda:0", True),
         (81, 1.0, "cuda:0", True),
         (79, 1.0, "cuda:0", False),
-        (100, 1.3, "cuda:0", False),  # nobody became faster: the reference was made slower
+        (100, 1.3, "cuda:0", False),  # the candidate is not faster: it made the reference slower
         (100, 1.0, "cpu:0", True),
-        (60, 3.0, "cpu:0", True),  # too short to tell, there
+        (60, 3.0, "cpu:0", True),  # on a CPU, these times are too short to tell
     ],
 )
 def test_a_correct_attack_must_have_gained_nothing(
@@ -136,21 +136,21 @@ def test_a_correct_attack_must_have_gained_nothing(
 def test_on_the_cpu_time_and_ratio_must_both_say_so(folder: Path) -> None:
     entry = attack(folder, "problem: sum", "outcome: CORRECT", "honest: plain")
     true, quick = result(micros=2000, device="cpu:0"), result(micros=500, device="cpu:0")
-    assert corpus.shortfall(entry, quick, true) is None  # the machine was busy when the honest one was timed
+    assert corpus.shortfall(entry, quick, true) is None  # the machine was busy when the honest candidate was timed
     true.speedup = 0.02
-    assert corpus.shortfall(entry, quick, true) is None  # so busy that candidates, which have a low priority, starved
+    assert corpus.shortfall(entry, quick, true) is None  # so busy that candidates (low priority) got no time
     quick.speedup = 4.0
     assert "4.00 x the reference's speed" in str(corpus.shortfall(entry, quick, true))
     assert "has no time" in str(corpus.shortfall(entry, quick, None))
     usual = result(micros=2000, device="cpu:0")
     usual.speedup, true.speedup = 3.9, 1.0
     assert corpus.shortfall(entry, usual, true) is None
-    usual.speedup = 4.1  # a ratio that the times do not explain
+    usual.speedup = 4.1  # the times do not explain this ratio
     assert "4.10 x the reference's speed" in str(corpus.shortfall(entry, usual, true))
 
 
 def test_end_to_end_times_of_a_host_that_is_not_sure_are_no_gain(folder: Path) -> None:
-    """Two processes that made the same calls: 15.7 us and 23.6 us, in two timings of an H200's host."""
+    """Two processes made the same calls, but two timings on the host of an H200 gave 15.7 us and 23.6 us."""
     entry = attack(folder, "problem: sum", "outcome: CORRECT", "honest: plain")
 
     def called(micros: float, ratio: float, low: float, high: float) -> EvalResult:
@@ -211,7 +211,7 @@ async def test_the_report_as_json(scheduler: FakeFleet) -> None:
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 def test_attacks_that_a_device_cannot_run_are_left_out_by_name(folder: Path, kind: str) -> None:
-    """A service that profiles has a GPU; attacks that ask for it, in whatever way, are for that one."""
+    """Only a service with a GPU profiles, so attacks that need profiling, in whatever way, run only there."""
     header = ("problem: sum", "outcome: INCORRECT", "backend: torch")
     everywhere = attack(folder, *header, name="T01_everywhere.py")
     profiled = attack(folder, *header, 'request: {"enable_profiling": true}', name="T02_profiled.py")

@@ -1,4 +1,4 @@
-"""Signals that end a command: whichever it is, what the command has under way is cancelled."""
+"""Tests of signals that end a command: each of them cancels the work that the command has under way."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ PROBLEM = "import torch\nclass Model(torch.nn.Module): ...\ndef get_inputs(): ..
 
 #: Starts the command line as a shell starts a command in the background: with SIGINT ignored.
 _IN_BACKGROUND = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nfrom kerneldyno.cli import main\nmain()"
-#: As `nohup` starts it.
+#: Starts it as `nohup` does: with SIGHUP ignored.
 _NO_HANGUP = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\nfrom kerneldyno.cli import main\nmain()"
 
 
 def arguments(command: str, folder: Path) -> list[object]:
-    """A command whose only candidate is never judged."""
+    """Return the arguments of a command whose only candidate never gets a verdict."""
     (folder / "reference.py").write_text(PROBLEM)
     (folder / "candidate.py").write_text("hang")
     if command == "evaluate":

@@ -1,4 +1,4 @@
-"""`kerneldyno suite` as a person meets it: a folder in, a table and a folder out, and again."""
+"""Tests of `kerneldyno suite` as a person uses it: a folder in, a table and a folder out, and the next run."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_running_it_again_judges_what_is_new_or_changed_alone(
     assert sorted(scheduler.runs[2:]) == ["level1/2_B", "level2/1_C"]
     row = ran.json["groups"][-1]
     assert (row["group"], row["problems"], row["missing"], row["right"], row["median_speedup"]) == ("all", 3, 0, 3, 2.0)
-    # The stand-in gives no intervals: nothing is sure, and everything below 2 possible.
+    # The fake scheduler gives no intervals: no win is sure, and every win below 2 is possible.
     assert [(wins["p"], wins["plain"], wins["sure"], wins["possible"]) for wins in row["wins"]] == [
         (1, 3, 0, 3),
         (1.5, 3, 0, 3),

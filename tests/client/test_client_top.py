@@ -1,4 +1,4 @@
-"""`kerneldyno top`: in a terminal, in a pipe, as JSON; with a scheduler that is killed, and without one."""
+"""Tests of `kerneldyno top`: in a terminal, in a pipe, as JSON; with a scheduler that is killed, and without one."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class TestUnhappy:
             assert "what follows is old" in screen
             assert "CORRECT" in screen
             async with scheduler_process(port):
-                # The new one has an empty memory, and counts from 0. (A screen is seen while it is drawn, too.)
+                # The new scheduler has no history and counts from 0. (The test may see a screen that is half drawn.)
                 await shown.until(
                     lambda screen: "1 of 1" in screen and not any(old in screen for old in ("AWAY", "CORRECT"))
                 )
@@ -153,7 +153,7 @@ class TestWithoutATerminal:
 
 class TestInATerminal:
     async def test_eighty_by_twenty_four(self, scheduler: FakeFleet) -> None:
-        """Everything fits, troubled nodes first, and the terminal is left as it was."""
+        """The screen fits, the lost node is among the few nodes shown, and the terminal is restored."""
         device = pb.Device(
             name="cuda:0", kind="cuda", model="NVIDIA H200 with a name that goes on", lanes=8, ready=True
         )
@@ -215,7 +215,7 @@ class TestMeter:
         assert meter.gained(99.0) == {"CORRECT": 120, "TIMEOUT": 60}
 
     def test_a_cluster_that_falls_silent_comes_to_rest(self) -> None:
-        """No snapshot comes while nothing changes."""
+        """No snapshot comes while nothing changes, so the rate must fall with time alone."""
         meter = Meter()
         meter.add(0.0, {})
         meter.add(5.0, {"CORRECT": 50})

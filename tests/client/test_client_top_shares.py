@@ -1,4 +1,4 @@
-"""Who has how much of the fleet, in `kerneldyno top`."""
+"""Tests of the shares of the fleet that `kerneldyno top` shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kerneldyno trace`: one evaluation's way, as a real scheduler keeps it, and ids that lead nowhere or to several."""
+"""Tests of `kerneldyno trace` with a real scheduler: the steps of an evaluation, and ids that match none or several."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.waiting import eventually
 
 @pytest.fixture
 async def address() -> AsyncIterator[str]:
-    """Of a scheduler with one node."""
+    """The address of a scheduler with one node."""
     async with scheduler() as (app, _), node(str(app.address), "n1"):
         yield str(app.address)
 
@@ -43,7 +43,7 @@ async def trace(address: str, *arguments: str) -> Ran:
 
 
 def facts(ran: Ran) -> dict[str, str]:
-    """The lines before the stages, by their first words."""
+    """Return the lines above the stages: the text of each by its first words."""
     assert ran.status == 0, ran.err
     head = ran.out.split("\n\n")[0]
     return dict(re.split(r" {2,}", line.rstrip(), maxsplit=1) for line in head.splitlines())

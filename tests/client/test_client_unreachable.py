@@ -1,4 +1,4 @@
-"""A connection that cannot be made: each error says what is wrong and what to do, not only what gRPC saw."""
+"""Tests of connections that cannot be made: each error says what is wrong and what to do, not only what gRPC saw."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def server(ca: Authority) -> Pair:
 
 
 async def told(address: str, **credentials: str) -> str:
-    """The error of a single call; that of a stream and of a watch must say the same of the connection."""
+    """Return the error of a single call; check that a stream and a watch say the same about the connection."""
     async with AsyncClient(address, reconnect_timeout=1.0, **credentials) as client:
         with pytest.raises(UnavailableError) as single:
             await client.capabilities()
@@ -109,7 +109,7 @@ async def test_nobody_there_and_a_port_of_http() -> None:
 
 @asynccontextmanager
 async def another_service() -> AsyncIterator[str]:
-    """A gRPC server of ours that is no scheduler, as an evaluator is none."""
+    """Run one of our gRPC servers that is not a scheduler: it has the service name of an evaluator."""
     name = evaluator_service_pb2.DESCRIPTOR.services_by_name["EvaluatorService"].full_name
     server = serving.make_server(ServerInterceptor(CollectorRegistry()))
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, {}),))

@@ -1,4 +1,4 @@
-"""`kerneldyno vet` as a person or a script meets it: a process, its two output streams, its exit status."""
+"""Tests of `kerneldyno vet` as a person or a script uses it: a process, its two output streams, its exit status."""
 
 from __future__ import annotations
 

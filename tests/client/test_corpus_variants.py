@@ -1,4 +1,4 @@
-"""One corpus file with several candidates: what each comes to, and what is said of a list that is malformed."""
+"""Tests of a corpus file with several candidates: how each is built, and the errors for a malformed list."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def sources(*lines: str) -> dict[str, str]:
         (["# T15_a: x."], "T15_a: differs in nothing but its title"),
         (["# T15_a: x.", "#   outcomes: CORRECT"], "T15_a: unknown key 'outcomes'; choose one of problem, backend"),
         (["# T15_a: x.", "#   - import math"], "lines that begin with 'import math' occur 0 times; copy them as they"),
-        (["# T15_a: x.", "#   - if self.calls <= 1:"], "occur 0 times"),  # spaces count
+        (["# T15_a: x.", "#   - if self.calls <= 1:"], "occur 0 times"),  # indentation counts
         (["# T15_a: x.", "#   -", "#   + y"], r"begin with '' occur \d times; add a line beside them to both"),
         (["# T15_a: x.", "#   + import math"], "'import math' is put in nowhere; write a - line above it"),
         (

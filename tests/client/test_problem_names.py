@@ -1,4 +1,4 @@
-"""What a problem is called where nobody has named it."""
+"""Tests of the name that a problem gets when nobody has named it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A suite's folders: which files are problems, what they are called, and which candidate is whose."""
+"""Tests of the folders of a suite: which files are problems, their names, and the candidates of each problem."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The corpus of candidates on a real judge."""
+"""Tests that run the corpus of candidates on a real judge."""

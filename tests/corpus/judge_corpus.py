@@ -1,11 +1,13 @@
-"""Runs candidates of the corpus (attacks, honest and wrong ones) on one real judge; a script, and what the tests share.
+"""Judge candidates of the corpus (attacks, honest and wrong ones) on one real judge; a script that the tests also use.
 
     python -m tests.corpus.judge_corpus [--jobs N] [--repeat N] [--json FILE] [CANDIDATES ...]   (default: all folders)
 
-CANDIDATES are a folder, a file, one candidate of a file (corpus/attacks/T15_counter.py::T15_counter_4) or its name alone.
+Each of CANDIDATES is a folder, a file, one candidate of a file (corpus/attacks/T15_counter.py::T15_counter_4), or only
+the name of a candidate.
 
-The device is the first GPU when KERNELDYNO_REQUIRE_GPU is set, else the CPU. Exit status 1 if anything is not as it
-should be. How files are read and judged is in kerneldyno.cli.corpus, which `kerneldyno selftest` uses as well.
+The device is the first GPU if KERNELDYNO_REQUIRE_GPU is set, else the CPU. Exit status 1 if a result is not allowed, or
+the judge does not start. kerneldyno.cli.corpus reads the files and decides which results are allowed;
+`kerneldyno selftest` uses it as well.
 """
 
 from __future__ import annotations
@@ -28,11 +30,11 @@ from tests.evaluator.judge_harness import DEVICE, Judge
 CORPUS = Path(__file__).resolve().parents[2] / "corpus"
 KIND = DEVICE.partition(":")[0]
 FOLDERS = ("attacks", "honest", "wrong", "field/attacks", "field/honest")
-#: Candidates under way at once: while one is timed the others stand still.
+#: Number of candidates under way at once; while one is timed, the others stand still.
 JOBS = 2
-#: Limit of a stage where a file has none of its own: others may keep a test machine's processors busy for long.
+#: Time limit of a stage, if the file sets none: other programs may keep a test machine's processors busy for long.
 _CPU_STAGE_SECONDS = 60
-#: What the judge and the zygote are started with, and no candidate may see (E14).
+#: Environment variables of the judge and the zygote, which no candidate may see (E14).
 SECRETS = {"KERNELDYNO_TEST_API_TOKEN": "kerneldyno-test-secret-value"}
 
 Result = dict[str, Any]
@@ -40,7 +42,7 @@ Result = dict[str, Any]
 
 @cache
 def select(folder: str) -> tuple[Entry, ...]:
-    """Return the entries of one folder that this device can run, those of one problem together."""
+    """Return the entries of one folder that this device can run, grouped by problem."""
     return tuple(in_order(corpus.entries(CORPUS / folder)))
 
 
@@ -50,7 +52,7 @@ def has_time_compared(entry: Entry) -> bool:
 
 
 def in_order(entries: Iterable[Entry]) -> list[Entry]:
-    """Return those that this device can run, those of one problem together: a judge remembers few problems."""
+    """Return the entries that this device can run, grouped by problem, because a judge remembers few problems."""
     return sorted(
         (entry for entry in entries if KIND in entry.devices), key=lambda entry: (entry.problem.name, entry.name)
     )
@@ -60,7 +62,7 @@ def named(argument: str) -> list[Entry]:
     """Return the entries that one argument of the command line names.
 
     Raises:
-        CorpusError: it names none, or a file is malformed.
+        CorpusError: the argument names none, or a file is malformed.
     """
     path, _, name = argument.partition("::")
     if Path(path).is_dir() and not name:
@@ -74,7 +76,7 @@ def named(argument: str) -> list[Entry]:
 
 
 def build(entry: Entry) -> Result:
-    """Return the effective request for `entry` as a judge wants it."""
+    """Return the effective request for `entry`, in the form that a judge reads."""
     timed = entry.path.resolve().parent.name != "wrong"
     changes: dict[str, Any] = {} if timed or "run_performance" in entry.request else {"run_performance": False}
     if KIND == "cpu" and not {"timeout", "timeouts"} & entry.request.keys():
@@ -87,24 +89,24 @@ def build(entry: Entry) -> Result:
 
 
 def expected(entry: Entry, result: Result, honest_result: Result | None = None) -> str | None:
-    """Say why `result` is not what `entry` should come to, or None."""
+    """Return why `result` is not allowed for `entry`, or None if it is."""
     honest = None if honest_result is None else result_from_json(honest_result)
     return corpus.shortfall(entry, result_from_json(result), honest)
 
 
 class Run:
-    """Evaluates entries on one judge, `jobs` at a time, in their order; results are kept.
+    """A run of entries on one judge, `jobs` at a time and in their order, with its results.
 
-    Honest candidates that attacks are compared with are run as well.
+    It also runs the honest candidates that attacks are compared with.
     """
 
     def __init__(self, judge: Judge, entries: Iterable[Entry], jobs: int = JOBS) -> None:
         self.judge = judge
         self._jobs = jobs
-        #: By the addresses of entries, as are the others.
+        #: By the address of the entry.
         self._results: dict[str, Result] = {}
         self._under_way: dict[str, tuple[str, float]] = {}
-        #: Wall-clock seconds that each took, with its waiting for others.
+        #: Wall-clock seconds that each entry took, including its waits for others.
         self.seconds: dict[str, float] = {}
         self._queue: dict[str, Entry] = {}
         for entry in entries:
@@ -114,7 +116,7 @@ class Run:
                 self._queue.setdefault(honest.address, honest)
 
     def result(self, entry: Entry) -> Result:
-        """Return the result of one entry, waiting for it if need be."""
+        """Return the result of one entry; wait for it if it is not there yet."""
         address = entry.address
         while address not in self._results:
             while self._queue and len(self._under_way) < self._jobs:
@@ -125,7 +127,7 @@ class Run:
         return self._results[address]
 
     def shortfall(self, entry: Entry) -> str | None:
-        """Say what is not as it should be about one entry, or None."""
+        """Return why the result of one entry is not allowed, or None if it is."""
         result = self.result(entry)
         honest = None if entry.honest is None else self.result(corpus.read(entry.honest))
         return expected(entry, result, honest)
@@ -143,7 +145,7 @@ class Run:
 
 
 def row(run: Run, entry: Entry) -> Result:
-    """Return one line of the report."""
+    """Return one line of the report, as an object."""
     result, why = run.result(entry), run.shortfall(entry)
     return {
         "candidate": _shown(entry),
@@ -168,13 +170,13 @@ def row(run: Run, entry: Entry) -> Result:
 
 
 def _shown(entry: Entry) -> str:
-    """Return a candidate's name with its folder: as it is below corpus/, if it is there."""
+    """Return a candidate's name with its folder; the folder is relative to corpus/ if it is in there."""
     folder = entry.path.resolve().parent
     return str((folder.relative_to(CORPUS) if folder.is_relative_to(CORPUS) else Path(folder.name)) / entry.name)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the command line names; return the exit status."""
+    """Run the candidates that the command line names; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="CANDIDATES", default=[str(CORPUS / name) for name in FOLDERS])
     parser.add_argument("--jobs", type=int, default=JOBS, help="candidates under way at once")

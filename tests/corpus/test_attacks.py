@@ -1,6 +1,6 @@
-"""Attacks on the time, one test for each of corpus/attacks: none may gain anything, and none may leave anything behind.
+"""Attacks on the time in corpus/attacks, one test for each: none may gain anything, and none may leave anything behind.
 
-Attacks to which no clock matters are in `test_attacks_on_answers.py` (S) and `test_attacks_on_the_evaluator.py` (E).
+Attacks whose times are not compared are in `test_attacks_on_answers.py` (S) and `test_attacks_on_the_evaluator.py` (E).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.alone, pytest.mark.corpus]
 
 @pytest.fixture(scope="module", autouse=True)
 def before() -> set[str]:
-    """What was there before any attack ran."""
+    """Files in shared places before any attack ran."""
     return find_news()
 
 
@@ -37,7 +37,7 @@ def test_attack_gains_nothing(run: Run, entry: Entry) -> None:
 
 
 def test_what_attacks_look_for_in_the_timed_loops_is_there() -> None:
-    """An attack that finds nothing does nothing, and gains nothing: five were so for a while."""
+    """An attack that does not find these names does nothing, so it gains nothing; for a while, five attacks did so."""
     for loop in (timed_loops.run_burst, timed_loops.run_paced):
         assert {"station", "plan", "step"} <= set(loop.__code__.co_varnames)
     assert "watch" in timed_loops.run_burst.__code__.co_varnames
@@ -45,7 +45,10 @@ def test_what_attacks_look_for_in_the_timed_loops_is_there() -> None:
 
 
 def test_what_attacks_name_of_the_evaluator_is_there() -> None:
-    """An attack may import a module where it can, or raise its error by name, and goes on quietly where there is none."""
+    """An attack may use a module or an error of the evaluator only if it exists, and otherwise goes on quietly.
+
+    After a renaming such an attack would test nothing.
+    """
     named: set[tuple[str, str]] = set()
     for entry in select("attacks"):
         for node in ast.walk(ast.parse(entry.source)):

@@ -1,4 +1,4 @@
-"""Attacks on the answer (S), one test for each: no clock matters to them, so they may run beside other tests."""
+"""Attacks on the answer (S), one test for each: they compare no times, so they may run beside other tests."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Attacks on the evaluator (E), one test for each: none may gain anything, and none may leave anything behind.
 
-No clock matters to these, so they may run beside other tests. Those whose time is compared with that of honest work are
-in `test_attacks.py`.
+These tests compare no times, so they may run beside other tests. Attacks whose time is compared with that of honest
+work are in `test_attacks.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.corpus]
 
 @pytest.fixture(scope="module", autouse=True)
 def before() -> set[str]:
-    """What was there before any attack ran."""
+    """Files in shared places before any attack ran."""
     return find_news()
 
 

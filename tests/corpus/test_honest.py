@@ -1,4 +1,4 @@
-"""Honest candidates, one test for each of corpus/honest: none may be refused, however unusual its way of working."""
+"""Honest candidates, one test for each of corpus/honest: none may be refused, even if it works in an unusual way."""
 
 from __future__ import annotations
 

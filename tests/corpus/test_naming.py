@@ -1,4 +1,4 @@
-"""What the command line of judge_corpus.py can name: a folder, a file, one candidate of a file, or a name alone."""
+"""Arguments of judge_corpus.py: a folder, a file, one candidate of a file, or the name of a candidate."""
 
 from __future__ import annotations
 

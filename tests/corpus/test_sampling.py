@@ -1,4 +1,4 @@
-"""The sample of the corpora that `make test` runs: every threat, no more than it says, the same everywhere."""
+"""The sample of the corpora that `make test` runs: every threat, about the stated size, always the same."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.corpus.judge_corpus import CORPUS, FOLDERS
 pytestmark = pytest.mark.pure
 
 
-def test_every_threat_is_in_the_sample_once() -> None:
+def test_a_sample_of_all_attacks_has_every_threat_once() -> None:
     entries = list(corpus.entries(CORPUS / "attacks"))
     chosen = sampling.sample(entry.name for entry in entries)
     ids = [entry.id for entry in entries if entry.name in chosen]

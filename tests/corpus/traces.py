@@ -1,6 +1,6 @@
 """Traces that attacks could leave: files in shared places, and processes of the judge that judged them.
 
-The tests of attacks look for both after all of their attacks.
+test_attacks.py and test_attacks_on_the_evaluator.py look for both after all of their attacks.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _PROCESSES = 3
 
 
 def find_news() -> set[str]:
-    """Return files in shared places that a candidate made: they belong to nobody, or have a name that attacks use."""
+    """Return files in shared places that a candidate made: their owner is `nobody`, or attacks use such names."""
     return {str(path) for place in _SHARED if place.is_dir() for path in place.iterdir() if _is_a_candidates(path)}
 
 
 def check_nothing_is_left(judge: Judge, before: set[str]) -> None:
-    """Fail if a judge does not judge as before, has processes beside its spare runners, or a candidate left a file.
+    """Check that the judge still works and has no processes except spare runners, and that no candidate left a file.
 
     Args:
         judge: The judge of the attacks.
@@ -35,7 +35,7 @@ def check_nothing_is_left(judge: Judge, before: set[str]) -> None:
     result = judge.evaluate(request(candidate()))
     assert result["outcome"] == "CORRECT", result["message"]
     zygote = psutil.Process(judge.zygote.pid)
-    # References that were timed stay for some seconds.
+    # Processes of references that were timed stay for some seconds.
     wait_until(lambda: len(zygote.children(recursive=True)) <= _PROCESSES * JOBS, "nothing but spare runners")
     assert find_news() <= before
 
@@ -43,5 +43,5 @@ def check_nothing_is_left(judge: Judge, before: set[str]) -> None:
 def _is_a_candidates(path: Path) -> bool:
     try:
         return "kerneldyno-escape" in path.name or path.lstat().st_uid == _NOBODY
-    except OSError:  # others use these places as well
+    except OSError:  # other programs use these places as well, so a file may just have gone
         return False

@@ -1,1 +1,1 @@
-"""The files of deploy/ and kerneldyno.deploy: light, without a network, a container engine or a cluster."""
+"""Tests of deploy/ and kerneldyno.deploy; they need no other machine, no container engine and no cluster."""

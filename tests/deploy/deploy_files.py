@@ -1,4 +1,4 @@
-"""What the tests of deploy/ share: the files, and whether our services accept the options that are written in them."""
+"""Helpers of the tests of deploy/: its files, and a check that our services accept the options in them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ DEPLOY = ROOT / "deploy"
 
 
 def load(path: Path) -> list[Any]:
-    """The documents of a YAML file."""
+    """Return the documents of a YAML file."""
     return list(yaml.safe_load_all(path.read_text()))
 
 
 def accepted(service: str, options: Sequence[str]) -> bool:
-    """Whether `python -m kerneldyno.SERVICE` knows these options and can read their values.
+    """Check that `python -m kerneldyno.SERVICE` knows these options and can read their values; return True.
 
-    It ends after its parser: `--help` comes last, and argparse looks at what is before it first.
+    The service does not start: `--help` comes last, so argparse reads the options before it and then exits.
     """
     command = [sys.executable, "-m", f"kerneldyno.{service}", *options, "--help"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -35,12 +35,12 @@ def accepted(service: str, options: Sequence[str]) -> bool:
 
 
 def names(options: Iterable[str]) -> list[str]:
-    """The names of the options among these words."""
+    """Return the names of the options among these words."""
     return [word.partition("=")[0] for word in options if word.startswith("--")]
 
 
 def value(options: Sequence[str], name: str) -> str | None:
-    """The value of an option, given as `--name=value` or in two words."""
+    """Return the value of an option, given as `--name=value` or in two words; None if it is not given."""
     for index, word in enumerate(options):
         if word == name:
             return options[index + 1]
@@ -50,5 +50,5 @@ def value(options: Sequence[str], name: str) -> str | None:
 
 
 def modules(command: Sequence[str]) -> list[str]:
-    """What `python -m` runs in a command."""
+    """Return the modules that `python -m` runs in a command."""
     return [after for before, after in pairwise(command) if before == "-m"]

@@ -1,4 +1,4 @@
-"""Waiting for supervised services."""
+"""A function that waits for supervised services."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.waiting import wait_until
 
 
 def ready(service: Supervisor) -> Mapping[str, str]:
-    """The fields of its ready line."""
+    """Wait for the service's ready line and return its fields."""
     wait_until(lambda: bool(service.state().ready or service.state().last_end), "the ready line")
     fields = service.state().ready
     assert fields, service.state().last_end

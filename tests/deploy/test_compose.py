@@ -1,4 +1,4 @@
-"""The compose files: the Compose specification's schema, and what they mount, start and wait for."""
+"""The compose files: the Compose specification's schema, files, options, published ports, and the seccomp profile."""
 
 from __future__ import annotations
 

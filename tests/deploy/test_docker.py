@@ -1,4 +1,4 @@
-"""The images as far as they can be checked without building them: hadolint, and the wheel that their context makes."""
+"""Checks of the images without building them: hadolint, their instructions, and the wheel built from their context."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from tests.deploy.deploy_files import DEPLOY, ROOT, accepted, modules
 from tests.needed import needs
 
 FILES = sorted((DEPLOY / "docker").glob("*.Dockerfile"))
-#: What each image starts.
+#: The service that each image starts.
 SERVICES = {"scheduler.Dockerfile": "scheduler", "evaluator.Dockerfile": "evaluator"}
 
 image = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 
 
 def instructions(file: Path, name: str) -> list[str]:
-    """The arguments of each `name` instruction."""
+    """Return the arguments of each `name` instruction."""
     joined = re.sub(r"\\\n", " ", re.sub(r"(?m)^#.*\n", "", file.read_text()))
     return [line.split(maxsplit=1)[1].strip() for line in joined.splitlines() if re.match(rf"\s*{name}\s", line)]
 
 
 def copied(file: Path) -> list[str]:
-    """What comes from the build context."""
+    """Return the paths that are copied from the build context."""
     return [source for line in instructions(file, "COPY") if "--from" not in line for source in line.split()[:-1]]
 
 
@@ -128,7 +128,7 @@ def test_it_runs_as_nobody_in_particular_and_starts_what_it_says(file: Path) -> 
 
 
 def in_context(path: str) -> bool:
-    """Whether .dockerignore lets a path through: the last pattern that matches it, or a parent, decides."""
+    """Return whether .dockerignore lets a path through: the last pattern that matches it or a parent decides."""
     allowed = True
     parts = path.split("/")
     below = ["/".join(parts[: count + 1]) for count in range(len(parts))]

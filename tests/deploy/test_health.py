@@ -1,4 +1,4 @@
-"""`python -m kerneldyno.deploy.health` against real services: its exit status is what probes go by."""
+"""`python -m kerneldyno.deploy.health` against real services: probes use its exit status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The manifests: Kubernetes' own schemas, and whether they fit together and our services know their options."""
+"""The manifests: they match Kubernetes' own schemas, fit together, and use options that our services know."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kerneldyno.deploy import health
 from tests.deploy.deploy_files import DEPLOY, accepted, load, modules, value
 
 KUBERNETES = DEPLOY / "kubernetes"
-#: hostUsers and an unmasked /proc are of 1.33.
+#: hostUsers and an unmasked /proc need 1.33.
 VERSIONS = ("1.33", "1.37")
 FILES = sorted(file for file in KUBERNETES.glob("*/*.yaml") if file.name != "kustomization.yaml")
 BASE = list(chain.from_iterable(load(file) for file in FILES if file.parent.name == "base"))
@@ -72,7 +72,7 @@ def test_kubectl_renders_the_example_with_every_component(tmp_path: Path) -> Non
     rendered = tmp_path / "rendered.yaml"
     rendered.write_text(done.stdout)
     documents = load(rendered)
-    assert len(documents) == len(BASE) + 3 + 2  # secrets, pod monitors
+    assert len(documents) == len(BASE) + 3 + 2  # three secrets and two pod monitors
     for document in documents:
         if document["apiVersion"] != "monitoring.coreos.com/v1":
             kubernetes_validate.validate(document, VERSIONS[0], strict=True)
@@ -116,7 +116,7 @@ def test_probes_ask_the_port_that_is_served(service: str) -> None:
         command = fields[name]["exec"]["command"]
         assert modules(command) == ["kerneldyno.deploy.health"]
         assert command[3].rpartition(":")[2] == listening
-        # Nobody is there, or the files are not; the options are known either way.
+        # No server answers, or the files are missing; both show that the options are known.
         assert health.main(["127.0.0.1:1", *command[4:], "--timeout=1"]) in (1, 2)
         with_tls = value(fields["args"], "--tls-cert") is not None
         assert (value(command, "--tls-ca") is not None) == with_tls
@@ -135,7 +135,7 @@ def test_files_that_are_named_are_mounted(service: str) -> None:
             assert any(path.startswith(f"{mount}/") for mount in mounts.values()), word
     for (
         volume
-    ) in volumes.values():  # a key that everybody may read is refused, one that only root may read is of no use
+    ) in volumes.values():  # services refuse a key that all may read, and cannot read one that only root may read
         if "secret" in volume:
             assert volume["secret"]["defaultMode"] == 0o440
             assert pod["securityContext"]["fsGroup"] == pod["securityContext"]["runAsGroup"]

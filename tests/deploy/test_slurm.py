@@ -1,5 +1,7 @@
-"""The job script with real services, certificates and tokens. Only Slurm itself is played by two small programs: `scontrol`,
-which knows the job's node, and `srun`, which starts the command there and passes signals on.
+"""The job script with real services, certificates and tokens.
+
+Two small programs replace Slurm: `scontrol`, which knows the job's node, and `srun`, which becomes the command and so
+receives its signals.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ SCRIPT = DEPLOY / "slurm/kerneldyno.sbatch"
 _SCONTROL = """#!/bin/sh
 [ "$1 $2 $3" = "show hostnames nodes" ] && echo localhost
 """
-#: Options are those of srun up to the program; what it becomes gets the signals.
+#: Drops srun's own options, which come before the program, and becomes the program, which then gets the signals.
 _SRUN = """#!/bin/sh
 while [ "${1#--}" != "$1" ]; do shift; done
 SLURMD_NODENAME=gpu-1 exec "$@"
@@ -60,7 +62,7 @@ def test_it_serves_a_command_and_ends_with_it(environment: dict[str, str], tmp_p
     )
     command = ["bash", str(SCRIPT), sys.executable, "-c", judge]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90)
-    assert done.returncode == 7, done.stderr  # the command's own
+    assert done.returncode == 7, done.stderr  # the exit status of the command
     assert "nodes [('gpu-1', '42')]" in done.stdout
     files = tmp_path / "kerneldyno-42"
     assert files.stat().st_mode & 0o077 == 0

@@ -1,4 +1,4 @@
-"""The units: systemd's own verdict, and that they leave the candidates' walls standing."""
+"""The units: systemd accepts them, and they do not weaken the sandbox of candidates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ each = pytest.mark.parametrize("service", ["scheduler", "evaluator"])
 
 
 def settings(service: str) -> dict[str, list[str]]:
-    """The directives of a unit, each with all its values."""
+    """Return the directives of a unit, each with all its values."""
     text = re.sub(r"\\\n", " ", (UNITS / f"kerneldyno-{service}.service").read_text())
     found: dict[str, list[str]] = defaultdict(list)
     for line in text.splitlines():
@@ -37,7 +37,7 @@ def command(service: str) -> list[str]:
 def test_systemd_finds_nothing(service: str, tmp_path: Path) -> None:
     analyze = needs("systemd-analyze", package="systemd")
     name = f"kerneldyno-{service}.service"
-    # It looks for the program, too.
+    # systemd-analyze also looks for the program.
     unit = (UNITS / name).read_text().replace("/opt/kerneldyno/bin/python", sys.executable)
     (tmp_path / name).write_text(unit)
     done = subprocess.run(

@@ -1,1 +1,1 @@
-"""The documentation: its commands, programs, links, layout and site."""
+"""Tests of the documentation: its commands, programs, links, layout and site."""

@@ -1,8 +1,9 @@
 """Where the commands of the documentation run: one pair of services for all pages, and a directory for each page.
 
-The services are those of the pages' own command, `kerneldyno up`, on free ports. A page is written for the default ports and
-other machines; what is different here takes their place, in commands and in what they are said to print. `--local` is left
-out, as services are there. A page's directory looks like the repository, and what its commands write stays in it.
+`kerneldyno up`, a command of the pages, starts the services, on free ports. Pages are written for the default ports and
+for other machines, so addresses and names are replaced by those of this machine, in commands and in the output that
+pages show. `--local` is removed, because services are running. A page's directory looks like the repository, and files
+that its commands write stay in it.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from tests.docs import docs_transcript
 from tests.docs.docs_pages import ROOT, Block, Command, commands
 
 GIVEN = Path(__file__).with_name("given")
-#: No command of a page takes longer, in seconds.
+#: Time limit in seconds of a command of a page.
 LIMIT = 100.0
-#: Commands that run until they are stopped, and the options that make them take any port.
+#: Commands that run until they are stopped, and the options with which they use free ports.
 SERVERS = {
     "kerneldyno up": "--listen 127.0.0.1:0 --metrics 127.0.0.1:0 --evaluator-metrics 127.0.0.1:0 --devices cpu --lanes 2",
     "kerneldyno gateway": "--listen 127.0.0.1:0",
@@ -44,12 +45,12 @@ class Server:
             env=env,
             stdout=subprocess.PIPE,
             start_new_session=True,
-            preexec_fn=die_with_parent,  # a test run that is killed leaves nothing behind
+            preexec_fn=die_with_parent,  # so that nothing is left when a test run is killed
         )
         self.printed = ""
 
     def wait_for(self, lines: int) -> str:
-        """What it printed, once that are so many lines."""
+        """Wait until it has printed this many lines, and return its output."""
         assert self._process.stdout is not None
         deadline = time.monotonic() + LIMIT
         while self.printed.count("\n") < lines:
@@ -61,7 +62,7 @@ class Server:
         return self.printed
 
     def stop(self) -> int:
-        """Ctrl-C. Returns the exit status."""
+        """Stop it as Ctrl-C does, and return its exit status."""
         self._process.send_signal(signal.SIGINT)
         try:
             return self._process.wait(30)
@@ -74,7 +75,7 @@ class Server:
 
 
 class Desk:
-    """The services, and what is another here than on the pages."""
+    """The services, and the addresses and names that differ from those on the pages."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -119,7 +120,7 @@ class Desk:
         assert status == 0, f"`kerneldyno up` ended with {status}"
 
     def here(self, text: str, more: list[tuple[str, str]]) -> str:
-        """`text` with the addresses and names that hold here."""
+        """Return `text` with the addresses and names of this machine."""
         text = text.replace(" --local", "")
         table = dict([*self._here, *more])
         pattern = "|".join(re.escape(word) for word in sorted(table, key=len, reverse=True))
@@ -141,12 +142,12 @@ class Page:
             (folder / entry.name).write_bytes(entry.read_bytes())
 
     def close(self) -> None:
-        """Stops what the page left running."""
+        """Stop the servers that the page left running."""
         statuses = [server.stop() for server in reversed(self._servers)]
-        assert set(statuses) <= {0, 130}, statuses  # told to stop, or interrupted at work
+        assert set(statuses) <= {0, 130}, statuses  # 130: interrupted while it worked
 
     def transcript(self, block: Block) -> list[str]:
-        """Run a transcript. Returns what is not as the page says."""
+        """Run a transcript. Return what is not as the page says."""
         found = []
         for part in _parts(commands(block.text)):
             if _server_of(part[0].text):
@@ -168,7 +169,7 @@ class Page:
         self._shell([block.text], "0")
 
     def programs(self, blocks: list[Block], prints: list[Block]) -> list[str]:
-        """Run the page's programs in one process, in order. Returns what they are said to print and do not."""
+        """Run the page's programs in one process, in order. Return what they should print and do not."""
         (self.folder / "programs_of_the_page.py").write_text(
             "\n".join(self._local([block.text])[0] for block in blocks)
         )
@@ -189,7 +190,7 @@ class Page:
         return printed
 
     def _shell(self, texts: list[str], ends_with: str) -> list[str]:
-        """Run commands in one shell and return what each printed. They must succeed, unless the next asks for `$?`."""
+        """Run commands in one shell and return the output of each. A command must succeed unless the next uses `$?`."""
         mark = f"--- {os.urandom(8).hex()}"
         script = "kd_status=0\n"
         for index, text in enumerate(self._local(texts)):
@@ -219,7 +220,7 @@ class Page:
 
 
 def _parts(of: list[Command]) -> list[list[Command]]:
-    """Neighbours that one shell runs; servers stand alone."""
+    """Return groups of commands that one shell runs; each server is a group of its own."""
     found: list[list[Command]] = []
     for command in of:
         if found and not _server_of(command.text) and not _server_of(found[-1][0].text):
@@ -234,5 +235,5 @@ def _server_of(command: str) -> str:
 
 
 def _shown(printed: list[str]) -> list[str]:
-    """The lines that a page says, without those that stand for others."""
+    """Return the lines that a page shows, without empty lines and `...`."""
     return [line for line in printed if line.strip(" .…")]

@@ -1,12 +1,13 @@
-"""The documentation as the tests see it: its pages, the blocks of code on them, and what comments say about a block.
+"""The documentation as its tests read it: pages, blocks of code on them, and comments about a block.
 
-A block says what it is by its language. `console` is a transcript: `$ ` begins a command, and what follows is its output.
-`sh` is a script, `python` a program; anything else is not run. A comment right above a block may say otherwise:
+The language of a block decides what happens with it. `console` is a transcript: `$ ` begins a command, and its output
+follows. `sh` is a script, and `python` a program; other blocks are not run. A comment directly above a block may change
+this:
 
-    <!-- not run: why -->                 read and checked, and not run here
-    <!-- run by tests/x.py::test_y -->    that test runs it, or the same with other values
+    <!-- not run: why -->                 it is checked, but not run here
+    <!-- run by tests/x.py::test_y -->    this test runs it, or the same with other values
     <!-- ends with status 3 -->           its last command fails, with that status
-    <!-- prints -->                       above a `text` block: what the page's programs print
+    <!-- prints -->                       above a `text` block: the output of the page's programs
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Every page: what GitHub shows, and what the site is built of.
+#: Every page that GitHub shows and the site is built from.
 PAGES = sorted(
     [
         *ROOT.glob("*.md"),
@@ -52,17 +53,17 @@ class Block:
 
     @property
     def is_run(self) -> bool:
-        """Whether a page's test runs it."""
+        """Return whether the test of its page runs it."""
         return self.language in RUN and self.mark not in ("not run", "run by")
 
 
 def name(page: Path) -> str:
-    """How a page is called in tests."""
+    """Return the name of a page in tests."""
     return page.relative_to(ROOT).as_posix()
 
 
 def blocks(page: Path) -> list[Block]:
-    """The fenced blocks of a page, in order."""
+    """Return the fenced blocks of a page, in order."""
     found: list[Block] = []
     above = None
     for token in MarkdownIt().parse(page.read_text()):
@@ -84,14 +85,17 @@ def _is_open(command: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command of a transcript, and the lines that it is said to print."""
+    """A command of a transcript, and the lines that it should print."""
 
     text: str
     printed: list[str]
 
 
 def commands(transcript: str) -> list[Command]:
-    """The commands of a transcript. A trailing backslash goes on, and so do quotations and here-documents to their end."""
+    """Return the commands of a transcript.
+
+    A command continues after a trailing backslash, and until the end of a quotation or here-document.
+    """
     found: list[Command] = []
     lines = iter(transcript.splitlines())
     for line in lines:

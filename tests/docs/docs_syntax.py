@@ -1,4 +1,4 @@
-"""What can be said of a command that is not run: its shell's syntax, and that options, targets, extras and files exist."""
+"""Checks of commands that are not run: their syntax, and that their options, targets, extras and files exist."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MODULE = re.compile(r"kerneldyno\.[\w.]+")
 
 
 def complaints(block: Block) -> list[str]:
-    """What is wrong with a block that is not run."""
+    """Return what is wrong with a block that is not run."""
     if block.language == "python":
         try:
             compile(block.text, str(block), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
@@ -35,7 +35,7 @@ def complaints(block: Block) -> list[str]:
 
 
 def simple_commands(script: str) -> list[list[str]]:
-    """The words of each simple command. Here-documents and quoted scripts are not looked into."""
+    """Return the words of each simple command. Here-documents and quoted scripts are not searched."""
     script = re.sub(r"<<'?(\w+)'?[^\n]*\n.*?\n\1\n", "\n", script + "\n", flags=re.DOTALL).replace("\\\n", " ")
     found: list[list[str]] = []
     for line in script.splitlines():
@@ -43,7 +43,7 @@ def simple_commands(script: str) -> list[list[str]]:
         lexer.whitespace_split = True
         try:
             words = list(lexer)
-        except ValueError:  # a quotation that goes on in the next line
+        except ValueError:  # a quotation that continues on the next line
             continue
         found.append([])
         for word in words:
@@ -83,7 +83,7 @@ def _of_command(words: list[str]) -> list[str]:
 
 
 def options(words: list[str]) -> list[str]:
-    """Names of the options among arguments."""
+    """Return the names of the options among arguments."""
     return [word.partition("=")[0] for word in words if re.match(r"--?[a-zA-Z]", word)]
 
 
@@ -99,7 +99,7 @@ def _unknown_options(words: list[str]) -> list[str]:
 
 @functools.cache
 def help_of(module: str) -> str:
-    """What `python -m module --help` prints."""
+    """Return what `python -m module --help` prints."""
     done = subprocess.run([sys.executable, "-m", module, "--help"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{module}: {done.stderr}"
     return done.stdout
@@ -107,11 +107,11 @@ def help_of(module: str) -> str:
 
 @functools.cache
 def make_targets() -> set[str]:
-    """Targets of the Makefile."""
+    """Return the targets of the Makefile."""
     return set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
 @functools.cache
 def extras_known() -> set[str]:
-    """Extras of the distribution."""
+    """Return the extras in pyproject.toml."""
     return set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])

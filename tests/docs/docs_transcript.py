@@ -1,8 +1,8 @@
-"""Compares what a page says that a command prints with what it does print: the shape, not the figures.
+"""Comparison of the output that a page shows for a command with the real output: the shape, not the figures.
 
-Each line of the page must be found again: most of its words in one line of the real output, or in that and the next, since
-tables wrap by the length of names. Numbers, punctuation and lines are not compared, but for "12 of 12", and `...` stands for
-anything.
+Each line of the page must be found in the real output: most of its words in one line, or in one line and the next,
+because tables wrap depending on the length of names. Numbers, punctuation and drawn lines are not compared, except in
+"12 of 12". `...` stands for anything.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-#: Of the words of a line. Others may be a machine's, a clock's or an id.
+#: Share of a line's words that must be found. The others may depend on the machine or the time, or be ids.
 SHARE = 0.6
-#: Words with a digit are figures, ids or names of a day.
+#: A word that is compared. Words with a digit are not: they are figures, ids or dates.
 _WORD = re.compile(r"(?<![\w.])[A-Za-z_]{3,}(?![\w])")
-#: That it was all of them is what such a line says.
+#: "12 of 12": the line says that it was all of them.
 _ALL = re.compile(r"(?<![\w.])(\d+) of \1(?![\w.])")
 
 
 def missing(said: list[str], printed: str) -> list[str]:
-    """Return the lines of `said` that `printed` has nothing like."""
+    """Return the lines of `said` for which `printed` has no similar line."""
     lines = printed.splitlines()
     pairs = [*lines, *(f"{one} {other}" for one, other in pairwise(lines))]
     return [line for line in said if not any(_is_like(line, pair) for pair in pairs or [""])]

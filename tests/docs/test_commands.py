@@ -1,7 +1,7 @@
-"""Every command and every program of the documentation runs, and prints what the page says; or the page says why not.
+"""Every command and program of the documentation runs and prints what its page says, or the page says why it does not.
 
-What cannot be run here (a cluster, a GPU, an installation) is marked on the page, see docs_pages.py, and its syntax,
-options, targets, extras and files are checked. A block that is neither run nor marked is a failure.
+Blocks that cannot run here (they need a cluster, a GPU or an installation) are marked on the page (see docs_pages.py).
+Their syntax, options, targets, extras and files are checked. A block that is neither run nor marked is a failure.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ pytestmark = pytest.mark.slow
 
 ALL = {page: blocks(page) for page in PAGES}
 NOT_RUN = [block for found in ALL.values() for block in found if block.language in RUN and not block.is_run]
-#: Pages that take ten processor seconds. `.ci/run` runs their commands, and `make test` those of all other pages.
+#: Pages whose commands take ten processor seconds. `.ci/run` runs them; `make test` runs those of all other pages.
 LONG = ("docs/migrating-from-kernelbench.md", "docs/evaluating.md")
-#: What a block in another language may not look like.
+#: Matches a command. Blocks in languages other than those of RUN may have none.
 COMMAND = re.compile(r"^\$ |^(kerneldyno|pip install|make|docker|kubectl|curl|buf|grpcurl|python3?) ", re.MULTILINE)
 
 
@@ -102,7 +102,7 @@ def test_every_extra_has_its_row() -> None:
 
 
 class TestTheTools:
-    """They can fail."""
+    """The helpers of these tests find mistakes."""
 
     def test_a_transcript_is_taken_apart(self) -> None:
         first, second = commands("$ a \\\n  b\nout\n$ cat <<'EOF'\n$ x\nEOF\n")

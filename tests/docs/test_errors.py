@@ -1,4 +1,4 @@
-"""Every exception class of the client and the training packages is in docs/errors.md, and belongs to one family."""
+"""Every exception class of rpc, client, training, gateway and deploy is in docs/errors.md and belongs to one family."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_every_exception_class_is_in_the_family_of_its_package() -> None:
 
 
 def files(module: str) -> list[Path]:
-    """Return the source files of a package or a module, wherever it lives, without importing it."""
+    """Return the source files of a package or a module, in any folder, without importing it."""
     spec = importlib.util.find_spec(module)
     assert spec is not None
     if spec.submodule_search_locations is None:
@@ -54,7 +54,7 @@ def files(module: str) -> list[Path]:
 
 
 def exceptions(file: Path) -> dict[str, list[str]]:
-    """Return the names of the bases of each public exception class in a file: those whose bases look like exceptions."""
+    """Return the bases of each public exception class in a file. A class counts if a base looks like an exception."""
     found = {}
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):

@@ -1,4 +1,4 @@
-"""Which top-level folder may import from which: the table of it, the imports, and docs/architecture.md agree."""
+"""Imports between top-level folders: the table in this file, the code, and docs/architecture.md agree."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import layout
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-#: By top-level folder, those that it imports from. An arrow that no import needs any more is taken out of here as well.
+#: For each top-level folder, the folders that it imports from. Remove an entry here if no import needs it any more.
 ALLOWED: Mapping[str, set[str]] = {
     "common": set(),
     "client": {"common"},
@@ -23,14 +23,17 @@ ALLOWED: Mapping[str, set[str]] = {
     "gateway": {"client", "common", "training"},
     "cli": {"client", "common", "gateway", "training"},
 }
-#: Packages of the checkout that are not installed; pyproject.toml has their place in `pythonpath`.
+#: Packages of the checkout that are not installed; `pythonpath` in pyproject.toml makes them importable.
 SHARING = ("tests", "benchmarks")
 MODULES = layout.modules(ROOT)
 
 
 @cache
 def imports() -> list[tuple[layout.Module, layout.Module]]:
-    """Return who imports whom. It takes a second, and each worker of pytest imports this file."""
+    """Return pairs of a module and one that it imports.
+
+    This takes a second, so it is not done at import: each worker of pytest imports this file.
+    """
     return layout.imports(MODULES)
 
 
@@ -88,7 +91,7 @@ def test_the_page_has_the_packages_in_order(rows: list[list[str]]) -> None:
 
 
 def test_tests_and_benchmarks_share_modules_by_their_full_names_alone() -> None:
-    """`tests.waiting`, not `waiting`, which would need a way to it in sys.path; under two names a module exists twice."""
+    """Import `tests.waiting`, not `waiting`, which needs a change of sys.path; a module with two names exists twice."""
     files = [path for folder in SHARING for path in (ROOT / folder).rglob("*.py") if "given" not in path.parts]
     shared = {path.stem for path in files if not path.stem.startswith("test_")} - {"conftest", "__init__"}
     for path in files:

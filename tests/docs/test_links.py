@@ -1,6 +1,6 @@
 """The documentation points at things that exist: files, headings, and the tests that it names as proof.
 
-The site's build looks at links as well, by its own rules; these are GitHub's, and hold for pages that the site leaves out.
+The site's build checks links as well, by its own rules; these tests follow GitHub's rules.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.pure
 
 #: `tests/a/test_b.py::test_c`, `test_b.py::test_c`, or `::test_c` for the file named before.
 PROOF = re.compile(r"`((?:[\w/]*test_\w+\.py)?)::(test_\w+)`")
-#: A file of the repository, named and not linked.
+#: A file of the repository, named in backticks.
 FILE = re.compile(
     r"`((?:corpus|tests|docs|examples|deploy|benchmarks|protos)/[\w./-]+\.(?:py|md|toml|proto|yaml|json|sbatch))`"
 )
@@ -29,14 +29,14 @@ TESTS = {path: path.read_text() for path in sorted(ROOT.glob("tests/**/test_*.py
 
 @functools.cache
 def functions(source: str) -> set[str]:
-    """Names of all test functions, those in classes too."""
+    """Return the names of all functions in a source, including those in classes."""
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
     return {node.name for node in ast.walk(ast.parse(source)) if isinstance(node, kinds)}
 
 
 @functools.cache
 def anchors(page: Path) -> set[str]:
-    """Headings of a page, in the form that links use: a title that is there twice gets a number."""
+    """Return the headings of a page, in the form that links use: a title that is there twice gets a number."""
     tokens = MarkdownIt().parse(page.read_text())
     titles = [inline.content for opened, inline in pairwise(tokens) if opened.type == "heading_open"]
     found: set[str] = set()
@@ -48,7 +48,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def links(page: Path) -> list[str]:
-    """Targets of the links and pictures of a page."""
+    """Return the targets of the links and pictures of a page."""
     inline = [child for token in MarkdownIt().enable("table").parse(page.read_text()) for child in token.children or []]
     targets = [
         child.attrGet("href") or child.attrGet("src") for child in inline if child.type in ("link_open", "image")

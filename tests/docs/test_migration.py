@@ -1,4 +1,4 @@
-"""The pages for who comes from elsewhere name fields that exist, and all that the gateway knows."""
+"""The pages for users of KernelGym and KernelBench name only fields that exist, and all that the gateway knows."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ RESULT = {field.name for field in EvalResult.DESCRIPTOR.fields}
 
 
 def rows(page: Path, title: str) -> list[list[str]]:
-    """Cells of the table below a heading."""
+    """Return the cells of the table below a heading."""
     section = re.split(r"\n## ", page.read_text().split(f"\n## {title}\n")[1])[0]
     lines = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("|")]
     return lines[2:]
 
 
 def named(cell: str) -> set[str]:
-    """Names in backticks that could be fields."""
+    """Return the names in backticks that could be fields."""
     return set(re.findall(r"`([a-z_]+)`", cell))
 
 

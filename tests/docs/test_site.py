@@ -1,4 +1,4 @@
-"""The site builds without a warning: every page has its place, and every link, file and heading that it names exists."""
+"""The site builds without a warning: every page is in the navigation, and the targets of all links exist."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.docs.docs_pages import PAGES, ROOT, name
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    """The builder "dummy" reads and resolves all that `make docs` does, and writes no HTML."""
+    """The builder "dummy" reads the pages and resolves their links as `make docs` does, but writes no HTML."""
     done = build(ROOT, tmp_path)
     assert done.returncode == 0, done.stderr
 

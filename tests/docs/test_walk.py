@@ -1,7 +1,7 @@
-"""The walk of one request in docs/architecture.md visits files that exist, in the order in which they import each other.
+"""The walk of a request in docs/architecture.md visits files that exist, in the order in which they import each other.
 
-A room is one process or a part of one. Its first file may be reached by gRPC, a frame or a fork; every other file must be
-imported by one that the walk has named before.
+A room is one process or a part of one. Its first file may be reached by gRPC, a frame or a fork; every other file must
+be imported by a file that the walk has named before.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def rooms() -> dict[str, str]:
 
 
 def module_of(path: str) -> str:
-    """Return the module that a source file is."""
+    """Return the name of the module in a source file."""
     return path[path.index("kerneldyno/") :].removesuffix(".py").replace("/", ".")
 
 

@@ -1,1 +1,1 @@
-"""Everything together: scheduler, evaluator, judges, candidates, clients."""
+"""Tests of all parts together: scheduler, evaluator, judges, candidates, clients."""

@@ -1,5 +1,7 @@
-"""Services for the end-to-end tests: started once, real, and stopped at the end of the session. On the CPU device they
-are those that tests of other folders share."""
+"""Services for the end-to-end tests: real, started once, and stopped at the end of the session.
+
+On the CPU device they are the services that tests of other folders share.
+"""
 
 from __future__ import annotations
 

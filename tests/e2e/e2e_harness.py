@@ -1,6 +1,7 @@
-"""What the end-to-end tests share: requests, services as processes, process families and metrics pages.
+"""Helpers of the end-to-end tests: requests, services as processes, process families and metrics pages.
 
-Nothing here is fake: services are the ones a person starts, on free ports of this machine, and runners are sandboxed.
+Nothing here is fake: the services are the programs that users start, on free ports of this machine, and runners are
+sandboxed.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from kerneldyno.rpc.jsonio import request_from_json
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 
 PROBLEMS = Path(__file__).resolve().parents[2] / "examples" / "problems"
-#: Where candidates of this run are judged.
+#: The devices on which candidates of this run are judged.
 DEVICES = "cuda:0" if os.environ.get("KERNELDYNO_REQUIRE_GPU") else "cpu"
 ON_GPU = DEVICES != "cpu"
-#: Owner of a candidate's processes where the evaluator is root.
+#: Owner of a candidate's processes if the evaluator runs as root.
 NOBODY = 65534
 
-#: Milliseconds on any device.
+#: A reference that takes milliseconds on any device.
 REFERENCE = """
 import torch
 
@@ -57,12 +58,12 @@ class ModelNew(torch.nn.Module):
 
 
 def candidate(body: str = "pass", mark: str = "") -> str:
-    """A right candidate for REFERENCE, with mischief where asked for. Another `mark` makes it other work."""
+    """Return a right candidate for REFERENCE that also runs `body`. Another `mark` makes it other work."""
     return _CANDIDATE.format(body=body, mark=mark)
 
 
 def request(id: str, body: str = "pass", **changes: Any) -> EvalRequest:
-    """A request that takes milliseconds, unless `body` does not: it is called twice."""
+    """Return a request that takes milliseconds, unless `body` takes longer: the candidate is called twice."""
     fields = {
         "id": id,
         "reference_code": REFERENCE,
@@ -77,15 +78,15 @@ def request(id: str, body: str = "pass", **changes: Any) -> EvalRequest:
 
 
 def outcome(result: EvalResult) -> str:
-    """The outcome's name."""
+    """Return the name of the outcome."""
     return EvalResult.Outcome.Name(result.outcome)
 
 
-# Services
+# Services as processes
 
 
 class Service:
-    """A scheduler or an evaluator in a process of its own, killed at the end of the block."""
+    """A scheduler or an evaluator in a process of its own, ended at the end of the block."""
 
     def __init__(self, name: str, *options: str) -> None:
         self._name = name
@@ -115,11 +116,11 @@ class Service:
 
     @property
     def address(self) -> str:
-        """Where it serves gRPC."""
+        """Return the address of its gRPC port."""
         return self.ready["grpc"]
 
     def exit_status(self, seconds: float) -> int:
-        """Wait for its end."""
+        """Wait until it ends, and return its exit status."""
         return self.process.wait(seconds)
 
     def _read_ready_line(self) -> dict[str, str]:
@@ -145,17 +146,17 @@ class Service:
 
 
 def scheduler(*options: str) -> Service:
-    """A scheduler to be entered."""
+    """Return a scheduler for a `with` statement."""
     return Service("scheduler", *options)
 
 
 def evaluator(address: str, *options: str) -> Service:
-    """An evaluator to be entered, registered with the scheduler at `address`."""
+    """Return an evaluator for a `with` statement. It registers with the scheduler at `address`."""
     return Service("evaluator", "--scheduler", address, "--devices", DEVICES, *options)
 
 
 def main_processes(services: LocalServices) -> tuple[psutil.Process, psutil.Process]:
-    """The scheduler's and the evaluator's process."""
+    """Return the processes of the scheduler and of the evaluator."""
     ports = {int(services.scheduler["grpc"].rpartition(":")[2]), int(services.evaluator["grpc"].rpartition(":")[2])}
     found = {}
     for process in psutil.Process().children():
@@ -174,7 +175,7 @@ def main_processes(services: LocalServices) -> tuple[psutil.Process, psutil.Proc
 
 
 def descendants(pid: int) -> list[psutil.Process]:
-    """Everything that `pid` has started and that still runs."""
+    """Return all running processes below `pid`."""
     try:
         family = psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
@@ -183,7 +184,7 @@ def descendants(pid: int) -> list[psutil.Process]:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Whether it runs; one that only waits to be reaped does not."""
+    """Return whether it runs; a process that only waits to be reaped does not."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -191,18 +192,21 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def judge_of(evaluator_pid: int) -> psutil.Process:
-    """The judge among an evaluator's children."""
+    """Return the judge among an evaluator's children."""
     (judge,) = [p for p in psutil.Process(evaluator_pid).children() if "kerneldyno.evaluator.judge" in p.cmdline()]
     return judge
 
 
 def orphans() -> set[psutil.Process]:
-    """Processes of runners, anywhere on this machine, that no living evaluator answers for."""
+    """Return the processes of zygotes and runners on this machine that belong to no running evaluator or test."""
     return {process for process in psutil.process_iter() if _is_orphan(process)}
 
 
 def _is_orphan(process: psutil.Process) -> bool:
-    """Whether it belongs to a zygote's family whose founder has gone. The founder's parent runs an evaluator or a test."""
+    """Return whether it is a zygote or a runner whose evaluator or test has gone.
+
+    The evaluator or test is the Python process above the topmost zygote.
+    """
     try:
         if not is_alive(process) or not (process.uids().real == NOBODY or _is_of_zygote(process)):
             return False
@@ -211,24 +215,24 @@ def _is_orphan(process: psutil.Process) -> bool:
         above = chain[founders[-1] + 1 :] if founders else chain[1:]
         return not above or above[0].pid == 1 or "python" not in " ".join(above[0].cmdline())
     except psutil.Error:
-        return False  # it has just ended
+        return False  # the process has just ended
 
 
 def _is_of_zygote(process: psutil.Process) -> bool:
     return "kerneldyno.evaluator.runner.zygote" in process.cmdline()
 
 
-# Metrics
+# Metrics pages
 
 
 def page(address: str) -> str:
-    """A metrics page."""
+    """Return the text of a metrics page."""
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as response:
         return str(response.read().decode())
 
 
 def metric(text: str, name: str, **labels: str) -> float:
-    """The sum of the series of that name whose labels include `labels`."""
+    """Return the sum of the series of this name whose labels include `labels`."""
     total = 0.0
     for line in text.splitlines():
         series, _, value = line.rpartition(" ")
@@ -239,5 +243,5 @@ def metric(text: str, name: str, **labels: str) -> float:
 
 
 def kill(process: psutil.Process | subprocess.Popen[str]) -> None:
-    """SIGKILL: no farewell of any kind."""
+    """Send SIGKILL, so that the process cannot clean up."""
     os.kill(process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Every kind of bad input, by a single call and in the stream: a typed error that names the field, in time; life goes on."""
+"""Every kind of bad input, by a single call and in the stream: a typed error names the field, in time; work goes on."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from kerneldyno.v1.scheduler_service_pb2 import EvaluateOnceRequest, EvaluateReq
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 from tests.e2e.e2e_harness import REFERENCE, metric, outcome, page, request
 
-#: No answer to bad input takes longer, in seconds, unless a reference has to run first.
+#: Time limits in seconds of an answer to bad input. PATIENT is for large messages and for work that must run first.
 PROMPT = 10.0
 PATIENT = 60.0
 
 
 def broken(**changes: Any) -> EvalRequest:
-    """A good request with some fields set to what no JSON parser would let through."""
+    """Return a good request with some fields changed, also to values that a JSON parser would refuse."""
     made = request("bad")
     for name, value in changes.items():
         if isinstance(value, (str, int, float)):
@@ -51,7 +51,7 @@ def labelled(count: int, length: int) -> EvalRequest:
 
 FIVE_MEGABYTES = "#" * 5_000_000
 
-#: Requests by what is wrong with them, and the field that the answer must name.
+#: Requests by what is wrong with them, each with the field that the answer must name.
 BAD: dict[str, tuple[EvalRequest, str]] = {
     "no candidate": (broken(kernel_code=""), "kernel_code"),
     "a blank candidate": (broken(kernel_code=" \n\t"), "kernel_code"),
@@ -101,7 +101,7 @@ BAD: dict[str, tuple[EvalRequest, str]] = {
 
 @asynccontextmanager
 async def stub(services: LocalServices) -> AsyncIterator[Any]:
-    """The scheduler, without a client's own checks in between."""
+    """A stub of the scheduler, without the checks that our client makes."""
     options = [
         *(option for option in client_options() if option[0] != "grpc.max_send_message_length"),
         ("grpc.max_send_message_length", -1),
@@ -111,7 +111,7 @@ async def stub(services: LocalServices) -> AsyncIterator[Any]:
 
 
 async def refusal(calls: Any, body: EvalRequest, timeout: float = PROMPT) -> grpc.aio.AioRpcError:
-    """How EvaluateOnce refuses `body`, within its deadline."""
+    """Return the error with which EvaluateOnce refuses `body` before the deadline."""
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await calls.EvaluateOnce(EvaluateOnceRequest(request=body), timeout=timeout)
     assert refused.value.code() is not grpc.StatusCode.DEADLINE_EXCEEDED, "no answer"
@@ -119,7 +119,7 @@ async def refusal(calls: Any, body: EvalRequest, timeout: float = PROMPT) -> grp
 
 
 def fields_of(error: grpc.aio.AioRpcError) -> list[str]:
-    """The fields that a status names in its BadRequest details."""
+    """Return the fields that a status names in its BadRequest details."""
     status = rpc_status.from_call(error)  # type: ignore[arg-type]
     assert status is not None, "no details"
     assert status.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
@@ -146,7 +146,7 @@ async def test_a_single_call_is_refused_with_the_field_named(services: LocalServ
 
 
 async def test_the_stream_names_the_field_and_goes_on(services: LocalServices) -> None:
-    """One stream, good and bad in turn; the last good one is sent when every bad one has its answer."""
+    """One stream has bad requests and some good ones. The last good one is sent after all others have their answers."""
     async with stub(services) as calls:
         stream = calls.Evaluate(timeout=PATIENT)
         expected: dict[str, tuple[str, str]] = {}
@@ -196,7 +196,7 @@ async def test_a_message_over_16_mib_is_refused_and_the_server_lives(services: L
         stream = calls.Evaluate(timeout=PATIENT)
         with suppress(
             grpc.aio.AioRpcError, asyncio.InvalidStateError
-        ):  # the write may meet a stream that is closed already
+        ):  # the server may have closed the stream before the write ends
             await stream.write(EvaluateRequest(client_id="big", requests=[broken(kernel_code="#" * size)]))
         assert await stream.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert outcome(await judged(services, request(""))) == "CORRECT"
@@ -221,7 +221,7 @@ async def test_a_device_that_nobody_has_is_said_at_once(services: LocalServices)
 
 
 async def test_an_id_used_twice(services: LocalServices) -> None:
-    """The same body is the same work; another body is refused, by both roads."""
+    """The same body is the same work; another body is refused. Both hold for EvaluateOnce and for the stream."""
     first, other = request("twice"), request("twice", "x = x + 0")
     async with stub(services) as calls:
         once = [
@@ -274,7 +274,7 @@ async def test_a_reference_is_at_fault(services: LocalServices, what: str) -> No
 
 
 async def test_a_reference_that_kills_the_judge_is_at_fault_alone(services: LocalServices) -> None:
-    """Neighbours of the same device are judged again, and nobody notices."""
+    """Other candidates of the same device are judged again, and their clients do not notice."""
     before = page(services.evaluator["metrics"])
     deadly = REFERENCE.replace("return x * 2 + 1", "import ctypes; ctypes.string_at(0)")
     bodies = [request(f"neighbour-{number}", "time.sleep(0.2)") for number in range(8)]

@@ -1,4 +1,4 @@
-"""Processes that die, clients that leave, services that are told to stop: work is not lost, and nothing stays behind."""
+"""Processes that die, clients that leave, and services that are told to stop: no work is lost, and nothing is left."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ HANG = "while True: time.sleep(0.1)"
 
 @pytest.fixture(scope="module")
 def strays() -> set[psutil.Process]:
-    """Orphans that were there before."""
+    """Orphans that existed before these tests."""
     return orphans()
 
 
 @pytest.fixture(scope="module")
 def cluster(strays: set[psutil.Process]) -> Iterator[tuple[Service, Service]]:
-    """A scheduler and an evaluator that these tests may hurt, as long as they are well again afterwards."""
+    """A scheduler and an evaluator that these tests may disturb if they work again afterwards."""
     with scheduler() as front, evaluator(front.address, *OPTIONS) as back:
         yield front, back
         assert front.process.poll() is None
@@ -74,7 +74,7 @@ async def collect(address: str, requests: list[EvalRequest], timeout: float = 90
     return {result.id: result for result in results}
 
 
-# Deaths
+# Processes that are killed
 
 
 async def test_the_evaluator_is_killed_and_another_takes_over(strays: set[psutil.Process]) -> None:
@@ -84,7 +84,7 @@ async def test_the_evaluator_is_killed_and_another_takes_over(strays: set[psutil
                 collect(front.address, [request(f"e{number}", "time.sleep(4)") for number in range(6)])
             )
             await eventually(lambda: running(first) == 6, 30, "six running attempts")
-            most = 2 + 2 * 6  # zygote and judge; a runner and at least one warden for each
+            most = 2 + 2 * 6  # a zygote and a judge; for each attempt a runner and at least one warden
             await eventually(lambda: len(descendants(first.process.pid)) >= most, 10, "six runners")
             family = descendants(first.process.pid)
             kill(first.process)
@@ -101,18 +101,18 @@ async def test_the_evaluator_is_killed_and_another_takes_over(strays: set[psutil
         assert metric(text, "kerneldyno_retries_total") >= 6
     await eventually(
         lambda: not orphans() - strays, 30, "a machine without orphans"
-    )  # but for other tests' for a moment
+    )  # other tests may have orphans for a moment
 
 
 async def test_a_judge_is_killed_and_nobody_notices(cluster: tuple[Service, Service]) -> None:
     front, back = cluster
     before = metric(page(back.ready["metrics"]), "kerneldyno_judge_restarts_total", cause="judge")
-    await collect(front.address, [request("j")])  # its problem is known from now on
+    await collect(front.address, [request("j")])  # from now on the judge knows the problem
     work = asyncio.create_task(
         collect(front.address, [request(f"j{number}", "time.sleep(4)") for number in range(LANES)])
     )
     await eventually(lambda: running(back) == LANES, 30, "running attempts")
-    await asyncio.sleep(2.5)  # while a reference executes, that one is to blame
+    await asyncio.sleep(2.5)  # if a judge dies while a reference executes, the reference is blamed
     family = descendants(back.process.pid)
     judge = judge_of(back.process.pid)
     kill(judge)
@@ -124,7 +124,7 @@ async def test_a_judge_is_killed_and_nobody_notices(cluster: tuple[Service, Serv
     await eventually(lambda: not any(map(is_alive, family)), 20, "the end of the old judge's runners")
 
 
-# Clients
+# Clients and time limits
 
 _LEAVER = """
 import asyncio, json, sys
@@ -142,7 +142,7 @@ asyncio.run(main())
 
 
 async def test_a_client_killed_in_mid_stream_disturbs_nobody(cluster: tuple[Service, Service]) -> None:
-    """What it had submitted is finished, and is there for whoever asks with its client id."""
+    """The work that it submitted is finished, and a client with its client id can get the results."""
     front, _ = cluster
     theirs = [request(f"l{number}", "time.sleep(0.3)") for number in range(24)]
     leaver = await asyncio.create_subprocess_exec(
@@ -166,7 +166,7 @@ async def test_a_client_killed_in_mid_stream_disturbs_nobody(cluster: tuple[Serv
         assert {outcome((await client.get(one.id)).result) for one in theirs} == {"CORRECT"}
 
 
-@pytest.mark.alone  # these limits hold on a machine that does nothing else
+@pytest.mark.alone  # these limits hold only on a machine that does nothing else
 async def test_a_caller_that_goes_away_frees_the_lane(cluster: tuple[Service, Service]) -> None:
     front, back = cluster
     await eventually(lambda: running(back) == 0, what="an idle evaluator")
@@ -186,7 +186,7 @@ async def test_a_caller_that_goes_away_frees_the_lane(cluster: tuple[Service, Se
     await eventually(lambda: len(descendants(back.process.pid)) <= len(family), what="as many processes as before")
 
 
-@pytest.mark.alone  # these limits hold on a machine that does nothing else
+@pytest.mark.alone  # these limits hold only on a machine that does nothing else
 async def test_a_hanging_candidate_meets_its_limit(cluster: tuple[Service, Service]) -> None:
     front, back = cluster
     begin = time.monotonic()
@@ -209,7 +209,7 @@ async def test_a_hanging_candidate_meets_its_limit(cluster: tuple[Service, Servi
     await eventually(lambda: running(back) == 0, 5, "free lanes")
 
 
-@pytest.mark.alone  # these limits hold on a machine that does nothing else
+@pytest.mark.alone  # these limits hold only on a machine that does nothing else
 async def test_the_deadline_of_a_call_ends_its_evaluation(cluster: tuple[Service, Service]) -> None:
     front, back = cluster
     async with AsyncClient(front.address, client_id="hurried") as client:
@@ -224,13 +224,13 @@ async def test_the_deadline_of_a_call_ends_its_evaluation(cluster: tuple[Service
         assert (outcome(found), found.infrastructure_error.cause) == ("INFRASTRUCTURE_ERROR", "DEADLINE_EXCEEDED")
 
 
-# Stops
+# Services that are told to stop
 
 
 def is_free(address: str) -> bool:
     host, _, port = address.rpartition(":")
     with closing(socket.socket()) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what has ended may linger in TIME_WAIT
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # ended connections may still be in TIME_WAIT
         try:
             probe.bind((host, int(port)))
         except OSError:
@@ -238,7 +238,7 @@ def is_free(address: str) -> bool:
         return True
 
 
-@pytest.mark.alone  # these limits hold on a machine that does nothing else
+@pytest.mark.alone  # these limits hold only on a machine that does nothing else
 async def test_sigterm_ends_both_in_order_and_leaves_nothing(strays: set[psutil.Process]) -> None:
     with scheduler() as front, evaluator(front.address, "--lanes", "2") as back:
         family = descendants(front.process.pid) + descendants(back.process.pid)

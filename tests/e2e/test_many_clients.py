@@ -21,27 +21,27 @@ MEBIBYTE = 1 << 20
 
 @pytest.fixture(scope="module")
 def cpu_services() -> Iterator[LocalServices]:
-    """Services of this file alone, so that their memory says something; on the CPU also where there is a GPU."""
+    """Services of this file alone, so that their memory is that of this load; on the CPU even if there is a GPU."""
     with LocalServices(devices="cpu") as running:
         yield running
 
 
 async def one_client(address: str, name: str, most: int = EACH) -> list[tuple[str, str, bool]]:
-    """Judge `most` different candidates; every client uses the same ids, which are its own."""
+    """Judge `most` different candidates. All clients use the same ids, but each client has ids of its own."""
     async with AsyncClient(address, client_id=name) as client:
         requests = [request(f"r{number}", mark_of(name, number)) for number in range(most)]
         return [(result.id, outcome(result), result.correct) async for result in client.evaluate(requests)]
 
 
 def mark_of(name: str, number: int) -> str:
-    """A statement that does nothing and makes the candidate one of its own: shared work would prove less."""
+    """Return a statement without effect that makes the candidate unique, so that clients do not share work."""
     return f"_ = {name!r}, {number}"
 
 
 @pytest.mark.timeout(400)
 async def test_hundreds_of_requests_from_four_clients(cpu_services: LocalServices) -> None:
     address = cpu_services.address
-    await one_client(address, "warm-up", 10)  # what is loaded once is not growth
+    await one_client(address, "warm-up", 10)  # what the services load once does not count as growth
     scheduler, evaluator = main_processes(cpu_services)
     resident = {process: process.memory_info().rss for process in (scheduler, evaluator)}
     highest = Counter(resident)

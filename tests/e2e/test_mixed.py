@@ -1,4 +1,4 @@
-"""Mixed candidates, a fifth of which crash, hang or corrupt their process: every verdict right, and nothing left behind."""
+"""Mixed candidates, a fifth of which crash, hang or corrupt their process: verdicts are right, and nothing is left."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.alone
 
 COUNT = int(os.environ.get("KERNELDYNO_E2E_CANDIDATES", "200" if ON_GPU else sampling.count(30, 12)))
-#: On the CPU these take seconds of honest interpreted work each; a longer run has them all.
+#: Honest candidates that take seconds each in Triton's interpreter on the CPU. Runs of more than 100 include them.
 SLOW = {"relu/slow_two_passes", "layer_norm/triton_two_pass", "max_reduction/triton_loop", "relu/triton_strided"}
-#: Every one of these is reached, so they are set as low as their meaning allows.
+#: Time limits in seconds of candidates that may reach them, lower than in expected.json to save time.
 LIMITS = {
     "gelu_tanh/hangs": {"compile_timeout": 4, "correctness_timeout": 2},
     "rms_norm/sleeps_at_import": {"load_timeout": 2},
@@ -46,7 +46,7 @@ MEBIBYTE = 1 << 20
 
 
 def rows() -> Iterator[tuple[str, dict[str, Any]]]:
-    """COUNT candidates under names of their own, every fifth a dangerous one, in an order that is the same each time."""
+    """Return COUNT candidates with unique ids, a fifth of them dangerous, in an order that is the same each time."""
     table: dict[str, dict[str, Any]] = json.loads((PROBLEMS / "expected.json").read_text())
     usable = {name: row for name, row in table.items() if ON_GPU or row.get("device") != "cuda"}
     dangerous = itertools.cycle(name for name, row in usable.items() if row.get("dangerous"))
@@ -67,7 +67,7 @@ def as_request(id: str, row: dict[str, Any]) -> EvalRequest:
         {
             "id": id,
             "reference_code": (PROBLEMS / name.partition("/")[0] / "reference.py").read_text(),
-            # The remark makes each a candidate of its own, where a name comes twice.
+            # The comment makes each candidate unique if a name comes twice.
             "kernel_code": (PROBLEMS / f"{name}.py").read_text() + f"\n# {id}\n",
             "backend": row["backend"],
             "num_correct_trials": 2,
@@ -79,13 +79,13 @@ def as_request(id: str, row: dict[str, Any]) -> EvalRequest:
 
 
 def device_mebibytes() -> int:
-    """Device memory in use."""
+    """Return the device memory in use, in MiB."""
     query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "--id=0"]
     return int(subprocess.run(query, capture_output=True, text=True, check=True, timeout=60).stdout)
 
 
 async def warm_up(services: LocalServices) -> None:
-    """Judge one candidate of each problem: what the judge keeps on the device for its references is no leak."""
+    """Judge one candidate of each problem: memory that the judge keeps on the device for its references is no leak."""
     first = {name.partition("/")[0]: (id, row) for id, row in rows() if (name := id.partition(":")[2])}
     async with AsyncClient(services.address) as client:
         requests = [as_request(id, row) for id, row in first.values() if not row.get("dangerous")]
@@ -93,7 +93,7 @@ async def warm_up(services: LocalServices) -> None:
 
 
 async def settled(services: LocalServices) -> tuple[Counter[str], int]:
-    """Wait until only warm spares are left; return what runs under the evaluator, by command, and its resident bytes."""
+    """Wait until only warm spares run. Return the evaluator's processes, counted by command, and its resident bytes."""
     _, evaluator = main_processes(services)
     async with AsyncClient(services.address) as client:
         lanes = (await client.nodes())[0].devices[0].lanes
@@ -137,7 +137,7 @@ async def test_mixed_candidates_get_their_verdicts_and_leave_nothing(services: L
     assert all(result.correct == (outcome(result) == "CORRECT") for result in results.values())
     assert all(result.speedup > 0 for result in results.values() if result.correct)
 
-    # Nothing is left: not a process, not a page of memory. References stay where they are timed for a while.
+    # No process and no memory is left. Processes of references that were timed stay for a while.
     _, evaluator = main_processes(services)
     limit = sum(family.values())
     await eventually(
@@ -150,7 +150,7 @@ async def test_mixed_candidates_get_their_verdicts_and_leave_nothing(services: L
     if ON_GPU:
         await eventually(lambda: device_mebibytes() - device_before <= 64, 30, "device memory as before")
 
-    # Services live, and say what happened.
+    # The services still run, and their metrics show what happened.
     services.check()
     for address in (services.scheduler["grpc"], services.evaluator["grpc"]):
         async with grpc.aio.insecure_channel(address) as channel:
@@ -169,7 +169,7 @@ async def test_mixed_candidates_get_their_verdicts_and_leave_nothing(services: L
     assert grown("s", "kerneldyno_placements_total") == COUNT
     assert grown("s", "kerneldyno_retries_total") == 0
     assert grown("e", "kerneldyno_judge_restarts_total") == 0, "candidates must not be able to end the judge"
-    # What is no Python needs no process; every other candidate needs one.
+    # A candidate that is not valid Python needs no process; every other candidate needs one.
     judged = sum(result.compile_error.type != "SyntaxError" for result in results.values())
     assert grown("e", "kerneldyno_runner_spawns_total") >= judged
     assert grown("e", "kerneldyno_runner_exits_total") >= judged

@@ -1,4 +1,4 @@
-"""Rewards from real verdicts: responses with fenced kernels, judged in sandboxed runners, through every door."""
+"""Rewards from real verdicts: responses with fenced kernels, judged in sandboxed runners, by every kind of client."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from kerneldyno.v1.reward_service_pb2 import Extraction
 from tests.e2e.e2e_harness import ON_GPU, PROBLEMS, REFERENCE, candidate, evaluator, kill, outcome, scheduler
 
 BUF = str(Path(sys.executable).with_name("buf"))
-#: Milliseconds each: nothing is timed that need not be.
+#: Fields of requests that take milliseconds each, because nothing is timed.
 FAST = {"backend": "torch", "num_correct_trials": 1, "stress_inputs": False, "run_performance": False}
 
 
 def fenced(code: str) -> str:
-    """What a model says."""
+    """Return a model's response with this code."""
     return f"<think>Let me see.</think>\nHere is my kernel.\n\n```python\n{code}\n```\n\nIt should be fast."
 
 
@@ -28,7 +28,7 @@ def respond(name: str, response: str, **fields: Any) -> Turn:
 
 
 def curl(address: str, body: dict[str, Any]) -> subprocess.CompletedProcess[str]:
-    """Send one message by hand: buf's curl is the grpcurl of this repository."""
+    """Send one message with `buf curl`, which the tests use like grpcurl."""
     method = f"http://{address}/kerneldyno.v1.RewardService/StreamRewards"
     command = [BUF, "curl", "--protocol", "grpc", "--http2-prior-knowledge", method, "-d", json.dumps(body)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -76,7 +76,7 @@ def test_a_triton_kernel_is_timed_and_paid_for_its_speed(services: LocalServices
 
 
 async def test_an_episode_learns_from_feedback_while_others_run(services: LocalServices) -> None:
-    """Turn by turn on one stream: the second answer is written after the feedback on the first."""
+    """Several episodes share one stream. Each writes its second answer after the feedback on the first."""
 
     async def episode(index: int) -> list[StreamRewardsResponse]:
         body, answers = "raise ValueError('first try')", []
@@ -95,7 +95,7 @@ async def test_an_episode_learns_from_feedback_while_others_run(services: LocalS
 
 
 def test_a_turn_is_scored_by_hand(services: LocalServices) -> None:
-    """The command of docs/evaluating.md, with buf's curl."""
+    """The command of docs/evaluating.md, with `buf curl` instead of grpcurl."""
     body = {
         "client_id": "me",
         "reward": {"preset": "kevin"},
@@ -118,7 +118,7 @@ def test_a_turn_is_scored_by_hand(services: LocalServices) -> None:
 
 
 async def test_an_evaluator_that_dies_is_no_candidates_fault() -> None:
-    """The evaluator is killed under a turn: it is judged by the next one, and paid in full."""
+    """The evaluator is killed during a turn. The next evaluator judges the turn, and the reward is the full one."""
     slow = respond("slow", fenced(candidate("time.sleep(4)")))
     with scheduler() as service, evaluator(service.address) as doomed:
         async with AsyncClient(service.address) as client, client.reward_stream("kevin") as stream:
@@ -131,7 +131,7 @@ async def test_an_evaluator_that_dies_is_no_candidates_fault() -> None:
 
 
 async def eventually_running(client: AsyncClient) -> None:
-    """Wait until something runs."""
+    """Wait until an evaluation runs."""
     async for snapshot in client.watch():
         if snapshot.running:
             return

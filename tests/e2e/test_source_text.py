@@ -1,4 +1,4 @@
-"""Programs as editors and models write them: with a byte order mark, Windows line ends, form feeds. Python runs them all."""
+"""Programs as editors and models write them, which Python runs: with byte order mark, Windows line ends, form feeds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
-#: Its answer is right only where the mark within the string is still there.
+#: A candidate that is right only if the mark within its string is still there.
 CANDIDATE = f"""\
 import torch
 
@@ -104,7 +104,7 @@ def test_a_models_answer_is_judged(address: str, name: str) -> None:
 
 
 def test_files_with_marks(address: str, tmp_path: Path) -> None:
-    """`evaluate` reads the files, `suite` also looks into them for `Model` and `get_inputs`."""
+    """`evaluate` only reads the files; `suite` also looks for `Model` and `get_inputs` in them."""
     folder, candidates = tmp_path / "problems", tmp_path / "mine"
     for path, code in ((folder, REFERENCE), (candidates, CANDIDATE)):
         path.mkdir()

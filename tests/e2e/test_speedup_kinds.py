@@ -1,4 +1,4 @@
-"""Two speedups of one run: each request says which counts, whoever judges and whoever asks, and a reward may say it too."""
+"""Two speedups of one run: each request says which one counts, also to an evaluator directly, and so may a reward."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.e2e.e2e_harness import REFERENCE, candidate, outcome, request
 
 pytestmark = pytest.mark.alone
 
-#: A candidate that takes milliseconds, so that its times are no noise.
+#: A candidate that takes milliseconds, so that its times are not only noise.
 SLOW = candidate("time.sleep(0.002)")
 TIMED: dict[str, Any] = {
     "reference_code": REFERENCE,
@@ -41,7 +41,7 @@ def timed(id: str, **changes: Any) -> EvalRequest:
 
 
 def check_both_times(result: EvalResult) -> None:
-    """Both are there, with intervals, of one regime, and what they have cost."""
+    """Check that both times are there, with intervals, in one regime, and with the effort of measuring them."""
     assert outcome(result) == "CORRECT"
     assert 0 < result.speedup_interval.low <= result.speedup <= result.speedup_interval.high
     ended = result.end_to_end_speedup_interval

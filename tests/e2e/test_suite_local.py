@@ -1,4 +1,4 @@
-"""`kerneldyno suite` with services of its own: real processes, real verdicts, a second run that has nothing to do."""
+"""`kerneldyno suite` with services of its own: real processes, real verdicts, and a second run that judges nothing."""
 
 from __future__ import annotations
 

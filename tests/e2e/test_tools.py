@@ -1,4 +1,4 @@
-"""What a person types: `buf curl` against reflection, and the `kerneldyno` command, against running services."""
+"""Commands that a person types, against running services: `buf curl` with reflection, and `kerneldyno`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 BUF = str(Path(sys.executable).with_name("buf"))
 ONCE = "kerneldyno.v1.SchedulerService/EvaluateOnce"
-#: Fields that a reader of a results file may count on.
+#: Fields that every line of a results file has.
 PROMISED = {"id", "outcome", "compiled", "correct", "speedup", "findings"}
 
 
@@ -30,7 +30,7 @@ def run(*arguments: str, timeout: float = 90) -> subprocess.CompletedProcess[str
 
 
 def curl(address: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`buf curl`, the grpcurl of this repository. The first argument may be a method; the schema comes by reflection."""
+    """Run `buf curl`, which tests use like grpcurl. The first argument may be a method; reflection gives the schema."""
     first, *rest = arguments
     where = [f"http://{address}/{first}"] if "/" in first else [f"http://{address}", first]
     return run(BUF, "curl", "--protocol", "grpc", "--http2-prior-knowledge", *where, *rest)
@@ -45,7 +45,7 @@ def parsed(done: subprocess.CompletedProcess[str]) -> Any:
     return json.loads(done.stdout)
 
 
-# buf curl
+# Tests of buf curl
 
 
 def test_services_and_methods_are_listed_by_reflection(services: LocalServices) -> None:
@@ -101,7 +101,7 @@ def test_an_error_names_the_field(services: LocalServices) -> None:
     assert (info.domain, info.reason) == ("kerneldyno", "INVALID_REQUEST")
 
 
-# kerneldyno evaluate and describe
+# Tests of kerneldyno evaluate and describe
 
 
 def test_evaluate_shows_a_verdict(services: LocalServices, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_describe_tells_what_is_there(services: LocalServices) -> None:
     assert any(layers.values()), "candidates of this run are behind some wall"
 
 
-# kerneldyno batch
+# Tests of kerneldyno batch
 
 
 def task(id: str, body: str = "pass", **fields: object) -> str:
@@ -152,7 +152,7 @@ def task(id: str, body: str = "pass", **fields: object) -> str:
 
 
 def read(results: Path) -> list[dict[str, Any]]:
-    """The whole lines of a results file."""
+    """Return the complete lines of a results file."""
     if not results.exists():
         return []
     return [json.loads(line) for line in results.read_text().splitlines(keepends=True) if line.endswith("\n")]
@@ -162,7 +162,7 @@ def test_batch_gives_every_line_a_verdict(services: LocalServices, tmp_path: Pat
     tasks, results = tmp_path / "tasks.jsonl", tmp_path / "results.jsonl"
     softmax = PROBLEMS / "softmax"
     plain = {
-        "id": "plain",  # no more than the issue's own form has
+        "id": "plain",  # these three fields and no others
         "reference_code": (softmax / "reference.py").read_text(),
         "kernel_code": (softmax / "triton_rows.py").read_text(),
     }
@@ -228,7 +228,7 @@ def test_batch_resumes_after_sigkill(services: LocalServices, tmp_path: Path) ->
     before = read(results)
     assert 4 <= len(before) < len(ids)
     with results.open("a") as stream:
-        stream.write('{"id": "k23", "outcome": "CORR')  # what a kill in the middle of a write leaves
+        stream.write('{"id": "k23", "outcome": "CORR')  # a kill in the middle of a write leaves this
     report = parsed(kerneldyno(*command))
     assert (report["requests"], report["skipped"]) == (len(ids), len(before))
     assert report["outcomes"] == {"CORRECT": len(ids)}

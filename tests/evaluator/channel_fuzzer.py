@@ -1,11 +1,11 @@
 """A fuzzer of the channel between judge and runner: a real judge, real sockets, the real harness, and mutated answers.
 
 `python -m tests.evaluator.channel_fuzzer --frames 600 [--seed 0]` exits with 1 if the judge died, hung, blamed itself
-or accepted a wrong candidate. The zygote is a stand-in that forks nothing. It makes each runner of two threads: one
-serves the control socket as a warden does. The other forwards the judge's orders to the harness (which uses the memory
-files and computes as usual) and returns its answers, until an evaluation's plan says that an answer is mutated. Answers
-before `load` are never mutated, because no candidate is there yet. `--plan N` runs one evaluation again; times differ
-from run to run, and with them some bytes.
+or accepted a wrong candidate. The zygote is a stand-in that forks nothing. Each of its runners consists of threads. One
+serves the control socket as a warden does. One forwards the judge's orders to the harness and returns the harness's
+answers, mutated where the evaluation's plan says so. The harness has a thread of its own, uses the memory files and
+computes as usual. Answers before `load` are never mutated, because no candidate is there yet. `--plan N` runs one
+evaluation again; times differ from run to run, and with them some bytes.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from tests.evaluator.judge_harness import limits, request
 _ALLOWED = {"CORRECT", "INCORRECT", "REJECTED", "RUNTIME_ERROR", "TIMEOUT", "OUT_OF_MEMORY", "COMPILE_ERROR", "INVALID"}
 #: Limit of each stage in seconds: the test waits this long for an answer that never comes.
 _LIMIT_SECONDS = 1.5
-#: Number of evaluations at the same time. They mostly wait.
+#: Number of evaluations that run at the same time. They mostly wait.
 _AT_ONCE = 8
-#: An evaluation without a result after this many seconds hangs.
+#: An evaluation that has no result after this many seconds counts as hanging.
 _HANG_SECONDS = 60.0
 #: Probability that an answer after the first mutated one is mutated, too.
 _AGAIN = 0.25
@@ -111,7 +111,7 @@ class Plan:
         )
 
     def due(self) -> bool:
-        """Return True if the next answer is to be mutated."""
+        """Count one more answer, and return True if it must be mutated."""
         self.answers += 1
         return self.answers > self.first and (not self.sent or self.rng.random() < _AGAIN)
 
@@ -204,7 +204,7 @@ class _Runner:
 
     def _answer(self, order: wire.Frame, ours: socket.socket) -> bool:
         """Execute one order of the judge. Return False if the channel is closed."""
-        if order["op"] == "probe":  # this process is not a sandbox, so there is nothing to test
+        if order["op"] == "probe":  # this process is not a sandbox, so there is nothing to probe
             wire.send(self._channel, {"ok": []})
             return True
         with self._turn:
@@ -235,13 +235,13 @@ class _Runner:
             return False
         if mutation.after is After.HALF_CLOSE:
             self._channel.shutdown(socket.SHUT_WR)
-        while self._channel.recv(4096):  # until the warden is told to end the runner
+        while self._channel.recv(4096):  # until the judge tells the warden to end the runner
             pass
         return False
 
 
 class Fuzzer:
-    """A judge process and its stand-in zygote, which is a thread of this process. A context manager."""
+    """Context manager that runs a judge process and a stand-in for its zygote, which is a thread of this process."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -314,7 +314,7 @@ class Fuzzer:
         return result
 
     def run(self, frames: int, only: int | None = None) -> Report:
-        """Evaluate until `frames` mutated frames were sent, or evaluate only the plan number `only`."""
+        """Run evaluations until `frames` mutated frames were sent, or run only the plan with the number `only`."""
         report = Report()
         begin = time.monotonic()
         process = psutil.Process(self.judge.pid)
@@ -397,7 +397,7 @@ def _numbers(value: Any) -> Iterator[float]:
 
 
 def main(frames: int = 600) -> int:
-    """Fuzz; return the exit status."""
+    """Fuzz the judge, print what happened, and return the exit status."""
     parser = argparse.ArgumentParser(description="Lie to a judge, and see whether it notices.")
     parser.add_argument("--frames", type=int, default=frames)
     parser.add_argument("--seed", type=int, default=0)

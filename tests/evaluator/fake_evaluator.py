@@ -1,4 +1,4 @@
-"""`python fake_evaluator.py [--judge=FLAG ...] FLAGS`: the real evaluator server process over fake judges."""
+"""The real evaluator server process with fake judges: `python fake_evaluator.py [--judge=FLAG ...] FLAGS`."""
 
 from __future__ import annotations
 

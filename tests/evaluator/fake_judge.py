@@ -1,7 +1,8 @@
 """A fake judge and a fake zygote: real processes that speak the real protocol, but run a script instead of a candidate.
 
 `fake_judge.py [--fatal TEXT] [--die-at-start] --control-fd N ...` is a judge, `fake_judge.py --fd N ...` a zygote. The
-text of an attempt's `kernel_code` is the judge's script, one step per line; see `_step`. Both end with their parent.
+judge executes the text of an attempt's `kernel_code` as a script, one step per line; see `_step`. Both end with their
+parent.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def append(path: str, text: str) -> None:
 
 
 def first_time(mark: str) -> bool:
-    """Return True for the first call with `mark` in any process."""
+    """Return True for the first call with the file `mark`, counting the calls of all processes."""
     first = not exists(mark)
     append(mark, "")
     return first
@@ -63,7 +64,7 @@ class FakeJudge:
             token = frame.get("attempt", "")
             if frame["op"] == "evaluate":
                 self.attempts[token] = asyncio.create_task(self.evaluate(token, frame["request"]))
-                await asyncio.sleep(0)  # let it begin: an immediate cancel must find a running task
+                await asyncio.sleep(0)  # let the task start: an immediate cancel must find it running
             elif token in self.attempts:
                 self.attempts[token].cancel()
         stats.cancel()
@@ -103,7 +104,7 @@ class FakeJudge:
                     os.write(self.options.zygote_fd, b"die")
                     await self._step(token, "killed")
                     await asyncio.Event().wait()
-            case "leave-once":  # like a judge without a zygote: cancel everything, then exit
+            case "leave-once":  # as a judge does that has lost its zygote: cancel everything, then exit
                 mark, status = rest.split()
                 if first_time(mark):
                     asyncio.get_running_loop().call_later(0.2, os._exit, int(status))
@@ -124,10 +125,10 @@ class FakeJudge:
                 append(rest, token + "\n")
             case "hang":
                 await asyncio.Event().wait()
-            case "block":  # stop the whole judge, like a reference that never returns
+            case "block":  # block the whole judge, as a reference does that never returns
                 await self.writer.drain()
                 signal.pause()
-            case "die-after-zygote":  # the zygote's end is noticed before the judge's
+            case "die-after-zygote":  # the server notices the zygote's end before the judge's
                 await self.writer.drain()
                 os.close(self.options.zygote_fd)
                 time.sleep(0.7)  # noqa: ASYNC251  # a dying process runs nothing else

@@ -1,6 +1,6 @@
 """A small FleetService on a real socket, for tests of the node.
 
-It answers as the test says, and records all messages.
+It gives the answers that the test sets, and records all messages.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Stream:
 
     @property
     def events(self) -> list[eval_pb.AttemptEvent]:
-        """Return all events, in order."""
+        """Return all events that the node sent, in order."""
         return [event for message in self.messages for event in message.events]
 
     @property
     def refusals(self) -> dict[str, pb.AttemptRefusal]:
-        """Return all refusals, by token."""
+        """Return all refusals that the node sent, by token."""
         return {refusal.attempt_token: refusal for message in self.messages for refusal in message.refusals}
 
     def results(self, token: str) -> list[eval_pb.EvalResult]:
@@ -43,7 +43,7 @@ class Stream:
         return [event.result for event in self.events if event.attempt_token == token and event.HasField("result")]
 
     def assign(self, token: str, *steps: str, **fields: Any) -> None:
-        """Assign to the node an attempt with a script for the fake judge."""
+        """Assign an attempt to the node. Its script for the fake judge has these steps."""
         self.say(assignments=[pb.Assignment(attempt_token=token, request=request(*steps, **fields))])
 
     def say(self, **fields: Any) -> None:
@@ -55,7 +55,7 @@ class Stream:
         self._out.put_nowait(code)
 
     async def serve(self, requests: AsyncIterator[pb.WorkRequest], context: Any, heard: Callable[[], None]) -> None:
-        """Handle the call."""
+        """Serve one Work call: record the node's messages, and send what the test says."""
 
         async def read() -> None:
             async for message in requests:
@@ -75,7 +75,7 @@ class Stream:
 
 
 class Fleet(pb_grpc.FleetServiceServicer):
-    """A scheduler that records what nodes report and answers as the test says."""
+    """A scheduler that records what nodes report, and gives the answers that the test sets."""
 
     def __init__(self) -> None:
         self.heard: list[pb.SynchronizeRequest] = []
@@ -90,7 +90,7 @@ class Fleet(pb_grpc.FleetServiceServicer):
 
     @property
     def last(self) -> pb.SynchronizeRequest:
-        """Return a node's latest report."""
+        """Return the latest report of any node."""
         return self.heard[-1]
 
     @property
@@ -120,7 +120,7 @@ class Fleet(pb_grpc.FleetServiceServicer):
 
 @asynccontextmanager
 async def serving(fleet: Fleet, port: int = 0) -> AsyncIterator[int]:
-    """Serve `fleet`. At the end, stop without warning."""
+    """Serve `fleet`, and yield the port. At the end, stop at once, without warning."""
     server = grpc.aio.server(options=channel.server_options())
     pb_grpc.add_FleetServiceServicer_to_server(fleet, server)
     port = server.add_insecure_port(f"127.0.0.1:{port}")
@@ -146,7 +146,7 @@ class Proxy:
         self._flows.clear()
 
     def release(self) -> None:
-        """Let everything through, first what was held back."""
+        """Let everything through, first the data that was held back."""
         self._flows.set()
 
     def reset(self) -> None:
@@ -156,11 +156,11 @@ class Proxy:
         self._writers.clear()
 
     def swallow(self) -> None:
-        """Drop all data on present connections from now on. New connections work."""
+        """From now on, drop all data of the present connections. New connections work."""
         self._swallowed.update(self._writers)
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:
-        """Handle one connection."""
+        """Connect to `port`, and pass the data of one connection on in both directions."""
         onward_reader, onward = await asyncio.open_connection("127.0.0.1", port)
         self._writers += [writer, onward]
         async with asyncio.TaskGroup() as group:

@@ -47,7 +47,7 @@ class _Raw:
 
 
 def _dump(value: Any) -> str:
-    """Return `value` as JSON like `json.dumps`, but copy _Raw unchanged and refuse nothing."""
+    """Return `value` as JSON like `json.dumps`, but copy the text of _Raw unchanged."""
     if isinstance(value, _Raw):
         return value.text
     if isinstance(value, dict):
@@ -75,7 +75,7 @@ def _hostile(rng: random.Random) -> Any:
         [[[]], {}], {"tensor": 0}, {"tensor": -1}, {"tensor": 10**9}, {"tensor": [0]}, {"tuple": []}, {"tuple": {}},
         {"dict": [[1]]}, {"dict": 0}, {"dtype": "load"}, {"device": "cuda"}, {"ok": {"ok": None}}, {"error": None},
         _Raw("[" * 200 + "]" * 200), _Raw("[" * 20000 + "]" * 20000), _Raw('{"a":' * 3000 + "1" + "}" * 3000),
-        # Just flat enough for the parser, and at some of these depths too deep for code that handles the value.
+        # Shallow enough for the parser, but at some of these depths too deep for code that handles the value.
         _Raw("[" * (near := rng.randrange(940, 1000)) + "]" * near),
         ["float32", [4], [1], True], ["float32", [4], [1], False], ["load", [4], [1], True], [0.0] * 7, [1e-9] * 3,
     ]  # fmt: skip
@@ -83,7 +83,7 @@ def _hostile(rng: random.Random) -> Any:
 
 
 def _places(value: Any) -> list[tuple[Any, Any]]:
-    """Return every (container, key) in a JSON value."""
+    """Return (container, key) for every place in a JSON value."""
     found: list[tuple[Any, Any]] = []
     if isinstance(value, dict | list):
         for key in value if isinstance(value, dict) else range(len(value)):
@@ -164,7 +164,7 @@ def _misdescribed(rng: random.Random, frame: Any) -> Any:
 
 
 def _numbers(rng: random.Random, frame: Any) -> Any:
-    """Replace every number by the same other one: invented times."""
+    """Replace every number by one other value, like invented times."""
     value = rng.choice([0, 0.0, -1.0, 1e-12, 1e9, 86399.0, 10**400, _Raw("NaN"), _Raw("1e999"), "0", None, True])
     for container, key in _places(frame):
         if type(container[key]) in (int, float):
@@ -173,7 +173,7 @@ def _numbers(rng: random.Random, frame: Any) -> Any:
 
 
 def _turned(rng: random.Random, frame: Any) -> Any:
-    """Turn success into failure, failure into success, or send both."""
+    """Claim a failure instead of a success, a success instead of a failure, both, or neither."""
     content = next(iter(frame.values()), None)
     error = {
         "type": rng.choice(["ValueError", "OutOfMemoryError", "\ud800", _hostile(rng)]),
@@ -187,7 +187,7 @@ def _turned(rng: random.Random, frame: Any) -> Any:
 
 
 def _another(rng: random.Random, frame: Any) -> Any:
-    """Return an answer to another order."""
+    """Return an answer to another order, or a message that only another process may send."""
     answers: list[Any] = [
         {"ok": "ready", "pace": 0.0},
         {"ok": None},
@@ -288,7 +288,7 @@ _ON_THE_WIRE = (_bits, _bits, _bytes, _noise, _short, _length, _large, _ending, 
 
 
 def mutate(rng: random.Random, honest: dict[str, Any]) -> Mutation:
-    """Return what is sent in place of `honest`."""
+    """Return the mutation to send in place of the frame `honest`."""
     frame = copy.deepcopy(honest)
     if rng.random() < 0.4:
         return rng.choice(_ON_THE_WIRE)(rng, frame)

@@ -17,7 +17,7 @@ from kerneldyno.evaluator.shared import wire
 from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.v1 import evaluation_pb2 as pb
 
-#: What the judge that tests share was started with, and no candidate may see.
+#: Environment variable of the judge that tests share. No candidate may see it.
 SECRET = {"MY_API_TOKEN": "kerneldyno-test-secret-value"}
 DEVICE = "cuda:0" if os.environ.get("KERNELDYNO_REQUIRE_GPU") else "cpu:0"
 
@@ -103,7 +103,7 @@ def request(kernel_code: str, **changes: Any) -> dict[str, Any]:
 
 
 def spec(kernel_code: str, **changes: Any) -> EvalSpec:
-    """Return what a judge makes of `request`."""
+    """Return the EvalSpec that a judge reads from such a `request`."""
     return read_request(json_format.ParseDict(request(kernel_code, **changes), pb.EvalRequest()))
 
 
@@ -114,7 +114,7 @@ def limits(**seconds: float) -> dict[str, Any]:
 
 
 class Judge:
-    """A running judge, as a context manager. `evaluate` blocks until the result is there."""
+    """Context manager that runs a judge and its zygote. `evaluate` blocks until the result is there."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class Judge:
         wire.send(self._socket, {"op": "cancel", "attempt": token})
 
     def wait_for(self, token: str, operation: str) -> wire.Frame:
-        """Return the next frame of kind `operation` about the attempt. Keep all other frames in `frames`."""
+        """Return the next frame of kind `operation` about the attempt. Keep all frames but statistics in `frames`."""
         while True:
             frame = self._next()
             if frame["op"] == "stats":
@@ -208,7 +208,7 @@ class Judge:
 
 
 def printed(judge: Judge, code: str) -> str:
-    """Run `code` at the top of a candidate and return what it printed."""
+    """Run `code` at the top of a candidate, and return what it printed."""
     result = judge.evaluate(request(candidate(prologue=code)))
     assert result["outcome"] == "CORRECT", result["message"]
     logs: str = result["logs"]

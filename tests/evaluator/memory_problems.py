@@ -1,4 +1,4 @@
-"""Shared by the tests of memory: a reference and a candidate of ReLU that first do something with memory."""
+"""A reference and a candidate of ReLU that first do something with memory, for the tests of memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by the tests of node and server: a node with fake judges, requests that are scripts, and small helpers."""
+"""Helpers for the tests of node and server: a node with fake judges, and requests that are scripts."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class RunningNode:
 
 @asynccontextmanager
 async def running_node(*cells: CellSettings, **options: Any) -> AsyncIterator[RunningNode]:
-    """Run a node with fake judges until it is ready. At the end, check that none of its processes is left."""
+    """Run a node with fake judges, and yield it when it is ready. At the end, check that it has left no process."""
     prometheus = CollectorRegistry()
     cells = cells or (cell_settings(),)
     node = Node(cells, Metrics(prometheus, [cell.device for cell in cells]), **options)
@@ -97,7 +97,7 @@ async def result_of(attempt: Attempt, node: Node, seconds: float = 20.0) -> pb.E
 
 
 async def remaining(call: Any) -> list[pb.AttemptEvent]:
-    """Read `call` to its end with `read`, which may not be mixed with iteration."""
+    """Read `call` to its end, and return its events. Uses `read`, because gRPC forbids mixing it with iteration."""
     events = []
     while (answer := await call.read()) is not grpc.aio.EOF:
         events.append(answer.event)
@@ -109,7 +109,7 @@ def processes(kind: str) -> list[psutil.Process]:
     found = []
     for child in psutil.Process().children(recursive=True):
         command = child.cmdline()
-        # Services that other tests share may run real judges beside them.
+        # Services that tests share may run real judges at the same time.
         if any("fake_judge" in part for part in command) and any(part.startswith(f"{kind}=") for part in command):
             found.append(child)
     return found

@@ -1,4 +1,4 @@
-"""What errors look like: rounding to a tier, of operands, results and what lies between, or none of it."""
+"""Errors that come from rounding to a tier (operands, results, intermediate values), and errors that are mistakes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NORMAL, PAIR = "torch.randn(64, 256)", "torch.randn(64, 128), torch.randn(128, 4
 ONE_COLUMN = "torch.rand(256, 128), torch.randn(128, 1)"
 TIERS = [pb.PRECISION_TF32, pb.PRECISION_BF16, pb.PRECISION_FP8]
 
-#: Takes a function that rounds, and the inputs.
+#: A kernel. It takes a function that rounds, and the inputs.
 Answer = Callable[..., torch.Tensor]
 
 
@@ -43,7 +43,7 @@ def one_thread() -> Iterator[None]:
 def said(
     returned: str, inputs: str, precision: pb.Precision.ValueType, answer: Answer
 ) -> tuple[Mismatch | None, pb.Precision.ValueType]:
-    """Return what is said of an answer for which `precision` is allowed, and the tier that its errors look like."""
+    """Return the mismatch of an answer for which `precision` is allowed, and the tier that its errors look like."""
     source = f"""
 import torch
 import torch.nn.functional as functional
@@ -76,7 +76,7 @@ HONEST: list[tuple[str, str, Answer]] = [
     ("torch.relu(x[0])", NORMAL, lambda r, x: r(torch.relu(x))),
     ("torch.relu(x[0])", NORMAL, lambda r, x: torch.relu(r(x * 1.37) / 1.37)),
     ("functional.gelu(x[0])", NORMAL, lambda r, x: r(functional.gelu(r(x)))),
-    # Every step is rounded: far out, little of the sum is left.
+    # Every step is rounded: for large negative inputs, little of the sum is left.
     (
         "functional.gelu(x[0])",
         NORMAL,
@@ -86,7 +86,7 @@ HONEST: list[tuple[str, str, Answer]] = [
     ("functional.layer_norm(x[0], (256,))", NORMAL, lambda r, x: functional.layer_norm(r(x), (256,))),
     ("x[0] @ x[1]", PAIR, lambda r, x, y: r(x) @ r(y)),
     ("x[0] @ x[1]", PAIR, lambda r, x, y: r(x * 1.3) @ r(y * 0.7) / 0.91),
-    # One rounding of few numbers makes the errors of all elements: they may well go one way.
+    # The rounding of a few numbers causes the errors of all elements, so these may all go one way.
     ("x[0] @ x[1]", ONE_COLUMN, lambda r, x, y: x @ r(y)),
     ("x[0] @ x[1]", ONE_COLUMN, lambda r, x, y: x @ r(y * 1.3) / 1.3),
 ]
@@ -103,7 +103,7 @@ def test_rounding_is_told_from_mistakes(
 
 
 def _cut(tensor: torch.Tensor, bits: int) -> torch.Tensor:
-    """Cut a float32 tensor off after so many bits, as tensor cores do with operands that have more."""
+    """Keep only `bits` fraction bits of a float32 tensor, as tensor cores do with longer operands."""
     surplus = 23 - bits
     return ((tensor.view(torch.int32) >> surplus) << surplus).view(torch.float32)
 
@@ -121,7 +121,7 @@ MISTAKES: list[tuple[str, str, Answer]] = [
     ("torch.relu(x[0])", NORMAL, lambda _, x: x.clamp(min=0.01)),
     ("torch.relu(x[0])", NORMAL, lambda r, x: r(x).clamp(min=0.01)),
     ("torch.relu(x[0])", NORMAL, lambda _, x: torch.relu(x) - 0.01),
-    # Signs, and a dependence on the input.
+    # A wrong sign for some inputs.
     ("x[0] * 2", NORMAL, lambda _, x: torch.where(x.abs() < 0.05, -2 * x, 2 * x)),
     # All errors go one way: a bias, a factor, another function.
     ("torch.relu(x[0])", NORMAL, lambda _, x: torch.relu(x) * 1.001),

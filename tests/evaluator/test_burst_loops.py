@@ -1,4 +1,4 @@
-"""The timed loops: each call has its own inputs and slot, cannot know which call it is, and leaves nothing alive."""
+"""The timed loops: each call has its own inputs and slot, cannot know its position, and leaves no object alive."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Witness:
         self.pointers.append(x.data_ptr())
         self.versions.append(x._version)
         self.identities.append(id(x))
-        self._kept.append(x)  # so that no identity occurs twice by accident
+        self._kept.append(x)  # so that no other tensor gets the same id by accident
         self.values.append(x.clone())
         self.random.append(float(torch.rand(())))
         return torch.relu(x) * scale
@@ -147,7 +147,7 @@ def test_cold_calls_begin_at_random_places_of_the_queue(cold: bool) -> None:
         place = dataclasses.replace(staged(), device=queue)
         run_burst(Witness(), place, Plan(PLAN.sets, PLAN.slots, PLAN.seeds, cold))
         shifts, flushes = queue.between[::2], queue.between[1::2]
-        assert flushes == ["flush"] * 6 * cold  # the last step before a call, at each queue position
+        assert flushes == ["flush"] * 6 * cold  # the last step before each call, after the shift
         assert sorted(map(shifts.count, range(4))) == [1 * cold, 1 * cold, 2 * cold, 2 * cold]
         orders.add(tuple(shifts))
     assert len(orders) > 10 or not cold
@@ -196,7 +196,7 @@ def test_what_a_call_raises_is_raised() -> None:
 
 
 class Recorder(CpuDevice):
-    """A device that records calls as a GPU does: replays use the same memory. If it `forgets`, replays do nothing."""
+    """A device that records calls as a GPU does: replays use the same memory. If `forgets` is true, they do nothing."""
 
     def __init__(self, *, forgets: bool = False) -> None:
         super().__init__()
@@ -277,7 +277,7 @@ def test_a_call_that_changes_its_inputs_can_be_replayed() -> None:
 
 
 class Pacer:
-    """A judge that releases each call as soon as it is ready, and records what it sees."""
+    """A stand-in for the judge. It releases each call as soon as it is ready, and records what it sees."""
 
     def __init__(
         self,
@@ -392,7 +392,7 @@ def test_signals_count_up_and_are_seen_by_the_other_side() -> None:
 
 
 class Outputs:
-    """A call whose outputs are watched. It records how many are alive whenever another call begins."""
+    """A call that watches its outputs. Whenever it is called, it records how many earlier outputs are alive."""
 
     def __init__(self) -> None:
         self._made: list[weakref.ref[torch.Tensor]] = []
@@ -407,7 +407,7 @@ class Outputs:
 
 @pytest.fixture
 def without_collector() -> Iterator[None]:
-    """Nothing that one call made may be left for the cyclic collector."""
+    """Python without its cyclic garbage collector: whatever a call leaves in a cycle stays alive."""
     gc.collect()
     gc.disable()
     yield

@@ -1,4 +1,4 @@
-"""Bursts as the judge makes them: secret plans, fresh inputs, what is looked at, and one regime for both sides."""
+"""Bursts as the judge makes them: secret plans, fresh inputs, checked outputs, and one regime for both sides."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def assert_right(made: Bursts, batch: Batch) -> None:
         assert torch.equal(expected.expected.leaves[0].value, torch.relu(x) * 2)
 
 
-# Judging
+# Checks of outputs
 
 
 async def test_outputs_are_compared_when_the_device_is_others_again_or_when_they_are_many(
@@ -137,7 +137,7 @@ def test_calls_that_are_looked_at_run_under_the_seed_of_their_answer() -> None:
     assert len(set(plan.seeds)) == SETS
 
 
-# Drawing
+# Inputs of a burst
 
 
 def test_every_set_is_fresh_and_what_is_right_is_for_just_that_one() -> None:
@@ -149,7 +149,7 @@ def test_every_set_is_fresh_and_what_is_right_is_for_just_that_one() -> None:
 
 def test_inputs_that_are_slow_to_draw_are_changed_instead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(supply._DRAWING_SECONDS, "cpu", 0.0)
-    made = bursts(reference=REFERENCE.replace("16, 64", "64, 256"))  # large enough that no two are changed alike
+    made = bursts(reference=REFERENCE.replace("16, 64", "64, 256"))  # so large that all sets are changed differently
     for _ in range(2):
         batch = made.supply.take(SETS)
         drawn = {tuple(each.tolist()) for each in made.supply._kept}
@@ -164,7 +164,7 @@ def test_how_long_drawing_takes_is_known_to_the_next_candidate() -> None:
     made = bursts()
     made.built.seconds_a_set = 60.0
     made.supply.take(SETS)
-    assert 0 < made.built.seconds_a_set < 60.0  # and one slow moment is forgotten
+    assert 0 < made.built.seconds_a_set < 60.0  # one slow measurement is forgotten
 
 
 def test_inputs_of_varying_shape_cannot_be_timed() -> None:
@@ -221,7 +221,7 @@ def test_signals_go_on_counting_where_the_reference_has_stopped() -> None:
 
 
 class Answering:
-    """A side whose runner has answered, or has not."""
+    """A side whose runner has answered or not, as the test says."""
 
     def __init__(self, *, answered: bool = False) -> None:
         self.asked = 0
@@ -241,7 +241,7 @@ async def test_a_burst_ends_when_the_signal_is_there_whatever_the_runner_says() 
     assert side.asked == 0
 
 
-async def test_or_when_the_runner_answers_and_others_go_on_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_burst_also_ends_when_the_runner_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_WATCHED", 0.001)
     side: Any = Answering()
     waiting = asyncio.ensure_future(Bursts._until(lambda: False, side))

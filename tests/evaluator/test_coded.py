@@ -1,4 +1,4 @@
-"""Floats of eight bits and fewer: codes in order, what is widened and narrowed, and how answers of them are compared."""
+"""Floats of eight bits and fewer: the order of their codes, conversions, and the comparison of such answers."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_scales_and_pairs_are_compared(dtype: torch.dtype) -> None:
     assert judged(bits.view(dtype), bits.clone().view(dtype)).mismatch is None
     assert judged(bits.view(dtype), bits.flip(0).view(dtype)).mismatch is not None
     shifted = bits.view(dtype) if dtype == PAIR else (bits + 1).view(dtype)
-    if dtype == SCALE:  # twice as large, all of them
+    if dtype == SCALE:  # all scales are twice as large
         assert judged(bits.view(dtype), shifted).mismatch is not None
 
 

@@ -1,4 +1,4 @@
-"""The comparison: what passes, what does not, and what is said about it."""
+"""The comparison: which answers pass, which do not, and what their mismatches say."""
 
 from __future__ import annotations
 
@@ -102,13 +102,13 @@ def test_a_number_that_no_float_holds_is_a_wrong_number() -> None:
 
 def test_rounding_agrees_with_the_real_formats() -> None:
     x = torch.randn(10_000)
-    x = x[x.abs() > 1e-3]  # half precision has no more than that above its subnormal numbers
+    x = x[x.abs() > 1e-3]  # far from the subnormal numbers of half precision, which have fewer bits
     assert torch.equal(round_to(x, 7), x.bfloat16().float())
     assert torch.equal(round_to(x, 10), x.half().float())
 
 
 def test_the_contract_numbers_tiers_from_fine_to_coarse() -> None:
-    """Which of two tiers is the coarser one is told by their numbers."""
+    """The judge compares these numbers to find the coarser of two tiers."""
     in_order = sorted(BITS)
     assert in_order[0] > pb.PRECISION_UNSPECIFIED
     assert [BITS[tier] for tier in in_order] == sorted(BITS.values(), reverse=True)
@@ -127,7 +127,7 @@ def test_tiers_are_recognised_by_their_errors() -> None:
     assert recognise(3 * own, own, tiers, pb.PRECISION_FP32) == pb.PRECISION_FP32
     for name, size in tiers:
         assert recognise(size, own, tiers, pb.PRECISION_FP32) == name
-    assert recognise(rms(truth), own, tiers, pb.PRECISION_FP32) == pb.PRECISION_FP32  # zeros are no arithmetic at all
+    assert recognise(rms(truth), own, tiers, pb.PRECISION_FP32) == pb.PRECISION_FP32  # an answer of zeros is of no tier
 
 
 @pytest.mark.parametrize(("error", "taken"), [(1.5, 1), (12.0, 2), (90.0, 3)])
@@ -203,7 +203,10 @@ def test_allclose_takes_the_requests_numbers() -> None:
 
 
 def coarse(factor: float, *, rounding: float = 1e-3, seed: int = 1) -> str | None:
-    """Say what is found of errors `factor` times those of rounding, of which ten times are allowed to a single element."""
+    """Return the kind of mismatch for errors that are `factor` times those of rounding to the allowed precision.
+
+    A single element may be off by 16 times the largest of those.
+    """
     generator = torch.Generator().manual_seed(seed)
     truth = torch.randn(64, 64, generator=generator, dtype=torch.float64)
     off = torch.randn(64, 64, generator=generator, dtype=torch.float64)

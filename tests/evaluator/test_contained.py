@@ -1,7 +1,7 @@
-"""What benchmarks run attacks in: the function answers, and what it does stays inside.
+"""The contained process in which benchmarks run attacks: it returns an answer, and its effects stay inside.
 
-Each runs in an interpreter of its own: containing forks, and a process that has had to do with gRPC, as that of the tests
-has, must not.
+Each test starts a new interpreter, because `Contained` forks, and a process that has imported gRPC, as the tests'
+process has, must not fork.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def fresh(source: str) -> subprocess.CompletedProcess[str]:
 
 
 def run(body: str, seconds: float = 60) -> tuple[Any, str, str]:
-    """Return answer, end and log of a contained function with this body."""
+    """Run a contained function with this body. Return its answer, how it ended, and its log."""
     done = fresh(CONTAIN.format(body=body, seconds=seconds))
     assert done.returncode == 0, done.stderr
     answer, how, log = json.loads(done.stdout)

@@ -1,4 +1,7 @@
-"""Nobody in the evaluator writes the name of an enum's value of the contract as a string, nor JSON of its messages."""
+"""Checks of the evaluator's source: how it uses the enums and messages of the contract.
+
+No file writes the name of an enum's value as a string, and only two files turn messages into JSON or back.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 pytestmark = pytest.mark.pure
 
 EVALUATOR = Path(__file__).parents[2] / "evaluator_server/kerneldyno/evaluator"
-#: Where messages become JSON and JSON becomes messages: at the two ends of the socket between server and judge.
+#: The files that turn messages into JSON and back: the two ends of the socket between server and judge.
 EDGES = {"judge/frames.py", "server/cell.py"}
 
 
@@ -28,7 +31,7 @@ def names() -> Iterator[str]:
 
 
 def sources() -> Iterator[tuple[str, ast.Module]]:
-    """Yield each file of the evaluator, by its path in it."""
+    """Yield the path of each file, relative to the evaluator, and its syntax tree."""
     for path in sorted(EVALUATOR.rglob("*.py")):
         yield path.relative_to(EVALUATOR).as_posix(), ast.parse(path.read_text())
 

@@ -1,4 +1,4 @@
-"""What a call of a reference is made of."""
+"""The number of kernels that an operation of a reference launches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMES = [argument.name for argument in RECURRENT._schema.arguments]
 
 
 def recurrent(**changes: Any) -> int:
-    """Kernels of one recurrent layer on 7 steps of 3 sequences."""
+    """Return the number of kernels of two recurrent layers, unless changed on 7 steps of 3 sequences."""
     given: dict[str, Any] = dict.fromkeys(NAMES)
     given |= {"input": torch.zeros(7, 3, 5), "num_layers": 2, "batch_first": False, "bidirectional": False}
     given |= {"batch_sizes": []} | changes
@@ -29,7 +29,7 @@ def recurrent(**changes: Any) -> int:
         ({}, 28),
         ({"bidirectional": True}, 56),
         ({"batch_first": True}, 12),
-        ({"input": torch.zeros(11, 5), "batch_sizes": [3, 3, 3, 2]}, 16),  # packed: as many steps as the longest has
+        ({"input": torch.zeros(11, 5), "batch_sizes": [3, 3, 3, 2]}, 16),  # packed: the longest sequence has four steps
     ],
 )
 def test_recurrent_layers_launch_kernels_for_each_step(changes: dict[str, Any], kernels: int) -> None:

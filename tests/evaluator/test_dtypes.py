@@ -1,4 +1,4 @@
-"""Every dtype that torch has, as input and as output: a real judge takes what is right, and refuses what is not."""
+"""Dtypes of torch as inputs and outputs: a real judge accepts right answers, and refuses wrong ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.evaluator.judge_harness import Judge, request
 
 EIGHT_BITS = ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"]
-#: What a candidate returns in place of the right answer y: wrong ones, and the same in other memory.
+#: What a candidate returns in place of the right answer y: wrong answers, and (AGAIN) the right one in other memory.
 TWICE, ZEROS, AGAIN = "(y.float() * 2).to(y.dtype)", "torch.zeros_like(y)", "y.clone()"
 NEXT = "(y + 1).to(y.dtype)"
 PACKED = "(y.view(torch.uint8) ^ 3).view(y.dtype)"
@@ -25,7 +25,7 @@ SCALES = "torch.rand(48, 64).add(0.5).to(torch.float8_e8m0fnu)"
 GAPS = "torch.where(torch.rand(48, 64) > 0.9, float('nan'), torch.randn(48, 64))"
 
 
-#: Name, what the reference returns, its inputs, and how a wrong candidate changes that.
+#: Name, what the reference returns, its inputs, and what a wrong candidate returns instead.
 CASES: list[tuple[str, str, str, str]] = [
     *((f"{dtype}-in", "x[0].float() @ x[1].float().T", f"{draws(dtype)}, {draws(dtype)}", TWICE) for dtype in EIGHT_BITS),
     *((f"{dtype}-out", f"(x[0] * 2).to(torch.{dtype})", FLOATS, TWICE) for dtype in EIGHT_BITS),
@@ -80,7 +80,7 @@ def judged(judge: Judge, returned: str, inputs: str, change: str) -> dict[str, A
 
 @pytest.mark.parametrize(("returned", "inputs", "wrong"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_what_is_right_is_told_from_what_is_wrong(judge: Judge, returned: str, inputs: str, wrong: str) -> None:
-    result = judged(judge, returned, inputs, "y" if wrong == PACKED else AGAIN)  # of packed ones torch makes no copy
+    result = judged(judge, returned, inputs, "y" if wrong == PACKED else AGAIN)  # torch cannot copy packed pairs
     assert result["outcome"] == "CORRECT", result["message"]
     result = judged(judge, returned, inputs, wrong)
     assert result["outcome"] == "INCORRECT", result["message"]

@@ -1,4 +1,4 @@
-"""How much is measured: never more than was allowed, never longer than others can be kept waiting."""
+"""The effort of a timing: never more calls than allowed, and never longer than others can wait."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_no_plan_goes_beyond_what_was_asked_for(
     assert made.calls == calls
     assert made.seconds <= limit
     assert made.seconds < 2 or per_call >= 0.15
-    # Both sides, both kinds: what is made whatever the time says.
+    # Calls of both sides and of both kinds that are made even if the time is up.
     assert made.least_rounds * 4 * made.paced <= 10 or per_call < 0.1
 
 
@@ -69,4 +69,4 @@ def test_calls_that_turn_out_to_be_long_get_more_time_and_not_more_than_there_is
     assert lease_seconds(2.0, 10) <= 5
     assert (
         plan(0.12, per_set=0.0, calls=100, longest=40, limit=60).seconds < 2
-    )  # the first calls took longer than others
+    )  # the first calls take longer than others

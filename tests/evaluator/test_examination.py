@@ -1,4 +1,4 @@
-"""Examining problems: which stress they bear, and which of them cannot tell a kernel from a shrug."""
+"""The examination of problems: which stress they tolerate, and which problems cannot detect a lazy kernel."""
 
 from __future__ import annotations
 
@@ -113,13 +113,13 @@ def test_functions_of_positive_numbers_get_no_signs(returned: str) -> None:
 
 def test_the_strongest_that_the_reference_bears_is_used() -> None:
     amplitudes = {each.kind: each.amplitude for each in examined("torch.exp(x)", UNIFORM).held}
-    assert amplitudes["large"] == 16.0  # exp(200) is no float
+    assert amplitudes["large"] == 16.0  # exp(200) overflows float32
     assert {each.kind: each.amplitude for each in examined("x * x", UNIFORM).held}["large"] == 200.0
 
 
 def test_answers_in_half_precision_keep_clear_of_its_largest_number() -> None:
     half = "torch.randn(32, 64).half()"
-    _, _, examination = known("x * 20", half)  # 200 times as large numbers would come near the largest one
+    _, _, examination = known("x * 20", half)  # 200 times as large, answers would come near the largest number
     assert {kind.kind: kind.amplitude for kind in examination.held}["large"] == 16.0
     _, _, examination = known("x * 200", half)
     assert {kind.kind: kind.amplitude for kind in examination.held}["large"] == 3.0

@@ -1,7 +1,7 @@
-"""The examples are what they claim to be, before any service judges them.
+"""Checks of the examples that need no service: they are what they claim to be.
 
-The table of expected outcomes and the files agree; candidates that should be right equal their references in plain
-Python with Triton's interpreter, and wrong ones differ. Candidates that crash, hang or pry are never run here.
+The table of expected outcomes agrees with the files. Candidates that should be right equal their references in plain
+Python with Triton's interpreter, and wrong ones differ. Candidates that crash, hang or spy are never run here.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ PROBLEMS = EXAMPLES / "problems"
 SHAPES = EXAMPLES / "shapes"
 EXPECTED: dict[str, dict[str, Any]] = json.loads((PROBLEMS / "expected.json").read_text())
 SHAPE_NAMES = sorted(path.name.removesuffix("__triton.py") for path in SHAPES.glob("*__triton.py"))
-#: Outcomes after which a candidate that is not dangerous has raised nothing on the way.
+#: Outcomes of candidates that run to their end and raise nothing, if they are not dangerous.
 RUNS_THROUGH = {"CORRECT", "INCORRECT", "REJECTED"}
 #: What check.py says of a candidate, by its first expected outcome.
 CHECK_SAYS = {"CORRECT": "same", "REJECTED": "same", "INCORRECT": "differs"}
 
 
 def outcomes(row: dict[str, Any]) -> list[str]:
-    """The outcomes that are as expected, the likeliest first."""
+    """Return the expected outcomes of a candidate, the likeliest first."""
     expected = row["outcome"]
     return expected if isinstance(expected, list) else [expected]
 

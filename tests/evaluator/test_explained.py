@@ -1,4 +1,4 @@
-"""Honest kernels as the field writes them pass on stress inputs, and wrong elements are not excused as rounding."""
+"""Honest kernels in common idioms pass on stress inputs, and wrong elements are not excused as rounding."""
 
 from __future__ import annotations
 
@@ -98,7 +98,10 @@ def get_inputs():
 
 
 def online_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """Block by block with a running maximum; weights are rounded before they meet the values, as tensor cores want it."""
+    """Compute attention block by block with a running maximum.
+
+    Weights are rounded before they are multiplied by the values, because tensor cores need it.
+    """
     scores = (q.float() @ k.float().transpose(-1, -2)) * q.shape[-1] ** -0.5
     largest = torch.full(scores.shape[:-1], -math.inf)
     total, sums = torch.zeros(scores.shape[:-1]), torch.zeros(q.shape)
@@ -113,7 +116,10 @@ def online_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch
 
 
 def in_chunks(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
-    """Sixteen steps at once; divides by decays that are long past, which overflow where they are stronger than drawn."""
+    """Compute sixteen steps at once, with a division by the product of earlier decays.
+
+    The quotient overflows where decays are stronger than the problem draws them.
+    """
     state, out = torch.zeros(q.shape[0], q.shape[2], v.shape[2]), []
     for start in range(0, q.shape[1], 16):
         sums = g[:, start : start + 16].cumsum(1)
@@ -127,7 +133,10 @@ def in_chunks(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor
 
 
 def by_differences(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
-    """Sixteen steps at once; decays between two of them from sums of logarithms, added up in float32 as a GPU does."""
+    """Compute sixteen steps at once.
+
+    The decay between two steps is a difference of sums of logarithms, which are added up in float32 as on a GPU.
+    """
     logs = torch.nn.functional.logsigmoid(gate)
     state, out = torch.zeros(q.shape[0], q.shape[2], v.shape[2]), []
     for start in range(0, q.shape[1], 16):
@@ -146,13 +155,13 @@ def by_differences(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, gate: torc
 
 
 def by_logarithms(x: torch.Tensor, decay: torch.Tensor) -> torch.Tensor:
-    """A scan in one go, which needs decays that are positive."""
+    """Compute a scan at once. Decays must be positive."""
     sums = torch.log(decay).cumsum(1)
     return torch.exp(sums) * torch.cumsum(x * torch.exp(-sums), 1)
 
 
 def split_in_half(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Partial products are kept in half precision, where they may be larger than their sum."""
+    """Multiply in four parts. Partial products are kept in half precision, and they may be larger than their sum."""
     parts = [(a[:, at : at + 128].float() @ b[at : at + 128].float()).half() for at in range(0, 512, 128)]
     return parts[0] + parts[1] + parts[2] + parts[3]
 
@@ -165,7 +174,7 @@ IDIOMS = {
 }
 
 
-@functools.cache  # none of these tests changes it
+@functools.cache  # no test changes the result
 def examined(source: str) -> tuple[EvalSpec, BuiltProblem]:
     spec = judge_harness.spec("", reference_code=source, backend="torch", stress_inputs=True)
     problem = toolkits()["kernelbench"].build(spec, CPU.torch_device, 3)
@@ -180,13 +189,13 @@ def answered(current: trial.Trial, answer: torch.Tensor) -> torch.Tensor:
 
 
 def refused(spec: EvalSpec, built: BuiltProblem, kernel: Answer, draws: int = 4) -> list[Any]:
-    """Return what is said of answers that are not accepted, of all kinds of stress that the problem bears."""
+    """Return the refused answers on nominal inputs and on each kind of stress: the kind, and what the mismatch says."""
     found = []
     for kind in [None, *built.examination.held]:
         for _ in range(draws):
             current = built.prepare(spec, CPU, 0, kind)
             if kind is not None and not built.examination.can_tell(current.expected):
-                continue  # nobody is tried on it
+                continue  # no candidate is tried on such inputs
             slot = answered(current, kernel(*current.inputs.tensors()))
             mismatch = trial.judge_bytes(current, spec, slot).mismatch
             if mismatch and not (kind and explained(built, spec, CPU, current, 0, slot)):
@@ -224,11 +233,11 @@ def test_mistakes_in_the_same_idioms_are_found(source: str, kernel: Answer) -> N
     assert refused(*examined(source), kernel)
 
 
-# What is excused
+# Errors that are excused, and errors that are not
 
 
 def stressed(source: str, kind: str = "rows") -> Iterator[tuple[EvalSpec, BuiltProblem, trial.Trial]]:
-    """Yield trials on stress inputs of a kind, on which the reference can be trusted."""
+    """Yield trials on stress inputs of one kind, but only those on which the reference can be trusted."""
     spec, built = examined(source)
     (held,) = (each for each in built.examination.held if each.kind == kind)
     while True:
@@ -238,7 +247,7 @@ def stressed(source: str, kind: str = "rows") -> Iterator[tuple[EvalSpec, BuiltP
 
 
 def beyond_tolerance(current: trial.Trial, spec: EvalSpec, moves: Sequence[float]) -> torch.Tensor:
-    """The right answer, with its first elements moved by so many times what is allowed there."""
+    """Return the right answer, with its first elements moved by `moves` times the error that is allowed there."""
     (leaf,) = current.expected.leaves
     answer = leaf.value.clone()
     allowed = 1e-4 * (leaf.truth.abs() + leaf.typical) + 8 * leaf.noise
@@ -264,7 +273,7 @@ def test_many_wrong_elements_are_not_excused_however_little_they_are_off() -> No
 
 
 def test_sums_with_few_digits_left_are_excused() -> None:
-    """About a quarter of the draws has gates so strong that the difference of two sums of logarithms is coarse."""
+    """In about a quarter of the draws, gates are so strong that the difference of two sums of logarithms is coarse."""
     found = 0
     for spec, built, current in stressed(FORGETTING, "patch"):
         slot = answered(current, by_differences(*current.inputs.tensors()))
@@ -277,13 +286,13 @@ def test_sums_with_few_digits_left_are_excused() -> None:
 
 @pytest.mark.parametrize(("rows", "times", "excused"), [(1, 1.1, True), (1, 1e6, False), (64, 1.1, False)])
 def test_rows_are_excused_as_a_whole_where_few_are_off(rows: int, times: float, excused: bool) -> None:
-    """Where two keys weigh nearly the same, rounding decides between them for all elements of a row at once."""
+    """If two keys have nearly the same weight, rounding decides between them for all elements of a row at once."""
     source = ATTENTION.replace(", dtype=torch.bfloat16", "")
     for drawn in stressed(source, "large"):
         spec, built, current = drawn
         (leaf,) = current.expected.leaves
         off = float((leaf.value.double() - leaf.truth).abs().max())
-        # A limit is that of a few random runs. The least of several leaves no doubt about a row.
+        # A limit comes from a few random runs. The smallest of several limits is certain enough for a single row.
         found = [
             arithmetic.limits(built.problem, CPU, current, pb.PRECISION_TF32, 0, 1e-4, off)
             for _ in range(4 if rows == 1 else 1)
@@ -329,15 +338,15 @@ def test_one_row_of_a_small_output_may_overflow(rows: int, hit: int, excused: bo
     assert bool(overflown(spec, current, answered(current, answer))) is excused
 
 
-def test_partial_sums_in_half_precision_are() -> None:
+def test_partial_sums_in_half_precision_are_excused() -> None:
     trials = stressed(PRODUCT, "sorted")
     share = torch.zeros(1)
-    while float(share.max()) < 1.2:  # about every other draw has such an element
+    while float(share.max()) < 1.2:  # about every second draw has such an element
         spec, built, current = next(trials)
         (leaf,) = current.expected.leaves
         one, other = (tensor.double().abs() for tensor in current.inputs.tensors())
         allowed = 4e-3 * (leaf.truth.abs() + leaf.typical) + 8 * leaf.noise
-        # An element of which large terms have left little is off by the rounding of those.
+        # If large terms nearly cancel in an element, it is off by the rounding of these terms.
         share = (one @ other) * 2.0**-11 / allowed
     at = int(share.argmax())
     answer = leaf.value.clone()

@@ -33,7 +33,7 @@ def test_afterwards_everything_is_as_before_also_where_a_constructor_fails() -> 
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
-    """Make the CPU the drawing device, seven elements at a time, and return the shapes that it draws."""
+    """The shapes of all draws. The CPU acts as the device that draws large tensors, seven elements at a time."""
     monkeypatch.setattr(filling, "_LARGE", 10)
     monkeypatch.setattr(filling, "_CHUNK", 7)
     seen: list[tuple[int, ...]] = []

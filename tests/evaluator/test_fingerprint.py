@@ -1,4 +1,4 @@
-"""Fingerprints: the same for the same bytes, another for any other, and nobody can know which."""
+"""Fingerprints: equal for equal bytes, different for different bytes, and unpredictable."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def data(words: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("words", [1, 64, 1000, 4096])
 def test_the_same_bytes_have_the_same_one(monkeypatch: pytest.MonkeyPatch, words: int) -> None:
-    monkeypatch.setattr(fingerprint, "_WORDS", 300)  # several parts, the last one shorter
+    monkeypatch.setattr(fingerprint, "_WORDS", 300)  # long data has several parts, of which the last one is shorter
     prints, bytes_ = Fingerprint(CPU), data(words)
     assert prints.of(bytes_) == prints.of(bytes_.clone())
 
@@ -45,7 +45,7 @@ def test_signs_and_order_count(monkeypatch: pytest.MonkeyPatch) -> None:
     flipped = values.clone()
     flipped[[3, 99]] *= -1
     swapped = values.clone()
-    swapped[[3, 67]] = values[[67, 3]]  # the same place of two parts
+    swapped[[3, 67]] = values[[67, 3]]  # the same position in two parts
     for other in (flipped, swapped, values.roll(64)):
         assert prints.of(other.view(torch.uint8)) != before
 

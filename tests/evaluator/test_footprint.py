@@ -1,4 +1,4 @@
-"""The memory plan: what an evaluation needs by the sizes of its problem, and how arenas shrink where it would not fit."""
+"""The memory plan: what an evaluation needs for a problem's sizes, and how arenas shrink if it would not fit."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def shape(found: Footprint, capacity: int = H200, *, timed: bool = True) -> tupl
         (64 * MIB, 512 * MIB, 3, 3),
         (512 * MIB, MIB, 3, 3),
         (GIB, 512 * MIB, 3, 3),
-        (2 * GIB, 512 * MIB, 1, 3),  # three sets would be more than a thirty-second of the device
+        (2 * GIB, 512 * MIB, 1, 3),  # three sets would take more than a thirty-second of the device's memory
         (2 * GIB, 2 * GIB, 1, 2),
     ],
 )
@@ -105,7 +105,7 @@ def test_the_candidates_limit_is_twice_its_reference_and_four_gibibytes() -> Non
 
 
 def test_a_reference_may_hold_the_answer_of_a_call_that_does_nothing_as_well() -> None:
-    # While one output is made another one lies in what is kept for later, cut up by smaller tensors: 3 GiB, and 9.
+    # While one output is made, the memory of another lies in the allocator's cache, cut up by smaller tensors.
     found = problem(GIB, 9 * GIB, 9 * GIB)
     sizes = Sizes(None, [], sets=1, slots=1, slot_bytes=9 * GIB)
     assert found.reference_limit(sizes) - found.candidate_limit == 9 * GIB

@@ -1,6 +1,6 @@
-"""A runner whose every answer may be forged: the judge survives, blames the candidate, and accepts no wrong candidate.
+"""A runner may forge any answer: the judge survives, does not blame itself, and accepts no wrong candidate.
 
-The fuzzer runs in its own process, since it holds runners as threads. `benchmarks/fuzz.py` sends more frames.
+The fuzzer runs in its own process, because its runners are threads. `benchmarks/fuzz.py` sends more frames.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-#: Earlier work of a process: nothing, or alternating large blocks of which every second one is kept.
+#: Earlier work of a process: nothing, large blocks that are freed, or blocks of which every second one is freed.
 LIVES = {
     "new": "",
     "large outputs": "kept = [torch.ones(1 << 20) for _ in range(4)]; del kept",
@@ -23,7 +23,7 @@ CALLS = 60
 
 @functools.cache
 def faults(life: str, *, alike: bool = True) -> dict[int, list[int]]:
-    """Return the page faults of calls after an earlier life, by the number of elements of their output."""
+    """Return the page faults of each call after some earlier work, by the number of elements of the output."""
     program = f"""
         import resource
         import torch
@@ -61,7 +61,7 @@ def test_small_outputs_are_faulted_in_once(life: str) -> None:
     assert faults(life)[SIZES[2]][-20:] == [0] * 20
 
 
-def test_without_that_it_depends_on_what_was_before() -> None:
-    """Show that the effect which the two tests above exclude exists, so they could fail."""
+def test_without_the_heap_settings_faults_depend_on_earlier_work() -> None:
+    """Show that the effect which the two tests above exclude exists, so that they could fail."""
     seen = {life: tuple(faults(life, alike=False)[SIZES[0]]) for life in LIVES}
     assert len(set(seen.values())) > 1, seen

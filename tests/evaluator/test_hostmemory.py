@@ -1,4 +1,4 @@
-"""The host's memory: what a process may use, and that a process beyond its limit gets an error and none is killed."""
+"""The host's memory: how much a process may use, and a limit beyond which it gets an error and is not killed."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.pure
 
 
 class SickDevice(CpuDevice):
-    """The CPU, with whatever illness a test gives it."""
+    """A CPU device with the defects that a test gives it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ def test_memory_that_does_not_come_back_makes_a_device_sick() -> None:
     hygiene = Hygiene(device)
     hygiene.check_idle()
     device.free -= 1 << 30
-    hygiene.check_idle()  # fragments
+    hygiene.check_idle()  # so little may be missing: fragments
     device.free -= 2 << 30
     with pytest.raises(SickDeviceError, match="3072 MiB"):
         hygiene.check_idle()

@@ -1,4 +1,4 @@
-"""What only a GPU can show: hung and poisoned devices, memory of the device, and work hidden from the stream."""
+"""Tests that need a GPU: hung and poisoned devices, memory of the device, work hidden from the stream, and graphs."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def get_inputs():
     return [torch.randn(1024, 1024)]
 """
 
-#: After its state has been looked at, its stream is busy for a third of a second.
+#: When its state has been read, it keeps its stream busy for a third of a second.
 BUSY = """
 import torch
 
@@ -195,7 +195,7 @@ def test_a_gate_holds_work_back_and_says_when_it_is_done() -> None:
     queue, gate = device.gate(signals, queues=True), device.gate(signals, queues=False)
     counter = torch.zeros(1, device="cuda")
     for value in (1, 2):
-        counter.add_(1)  # loaded and launched once before anything waits
+        counter.add_(1)  # load and launch the kernel once before anything waits
         device.synchronize()
         queue.wait(value)
         counter.add_(1)
@@ -250,7 +250,7 @@ def test_both_sides_are_timed_in_processes_of_the_same_pace(judge: Judge) -> Non
         assert 0.95 < result["speedup"] < 1.05
 
 
-# How calls reach the device: the same for both sides
+# Regimes: both sides have the same
 
 WAITING = "return x if x.sum().item() < 1e30 else -x"
 
@@ -322,15 +322,15 @@ def test_both_sides_are_replayed_as_graphs(judge: Judge) -> None:
     "body",
     [
         "assert x.sum().item() < 1e30\n        " + LOOP,
-        # The legacy stream: a graph leaves such work out, and nobody says so.
+        # The legacy stream: a graph leaves such work out without an error.
         "with torch.cuda.stream(torch.cuda.default_stream()): x = torch.tanh(x)\n        " + LOOP.replace("20", "19"),
-        # An answer is captured instead of the work.
+        # The graph captures an earlier answer instead of the work.
         "if torch.cuda.is_current_stream_capturing(): return self.kept.clone()\n"
         "        for _ in range(20): x = torch.tanh(x)\n"
         "        self.kept = x\n"
         "        return x",
         "torch.rand(1, device=x.device)\n        " + LOOP,
-        # As it ends in much generated C++: what that says while it is captured nobody asks about.
+        # Much generated C++ ends like this. During capture the call returns an error, which nobody checks.
         LOOP.replace("return x", "__import__('ctypes').CDLL(None).cudaDeviceSynchronize()\n        return x"),
     ],
     ids=["waits", "legacy", "cheats", "random", "waits unchecked"],
@@ -392,7 +392,7 @@ def test_memory_that_is_moved_is_there_again_and_what_is_in_use_stays() -> None:
         reserved = torch.cuda.memory_reserved()
         assert reserved >= 116 << 20
         again = [torch.empty(size << 20, dtype=torch.uint8, device="cuda") for size in (40, 64, 12)]
-        assert torch.cuda.memory_reserved() == reserved  # nothing had to be asked of the driver
+        assert torch.cuda.memory_reserved() == reserved  # no memory was requested from the driver
         del again
     assert torch.equal(used, torch.arange(1 << 20, device="cuda"))
 

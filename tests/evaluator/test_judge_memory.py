@@ -1,4 +1,4 @@
-"""Problems that need more memory than there is, through a real judge: a typed outcome each, and nobody else notices."""
+"""Problems that need much or too much memory, with a real judge: typed outcomes, and no harm to other evaluations."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""Every way a candidate can end, through a real judge, a real sandbox and real processes: one outcome each, and the next
-request is judged as if nothing had happened. What depends on what else the machine does is in `test_judge_resources.py`."""
+"""The ways in which a candidate can end, with a real judge, a real sandbox and real processes.
+
+Each way has one outcome, and the next request is judged as if nothing had happened. Tests that depend on other work of
+the machine are in `test_judge_resources.py`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 
 def parse(result: dict[str, Any]) -> evaluation_pb2.EvalResult:
-    """Every result must be the proto-JSON of an EvalResult."""
+    """Parse a result. It must be the proto-JSON of an EvalResult."""
     return json_format.ParseDict(result, evaluation_pb2.EvalResult())
 
 
@@ -90,7 +93,7 @@ def test_outcome(judge: Judge, name: str) -> None:
     assert any(part in result["message"] for part in message.split("|")), result["message"]
     assert parsed.correct == (outcome == "CORRECT")
     assert parsed.HasField("speedup")
-    # One oneof for each outcome, named after it.
+    # In `evidence`, each outcome except CORRECT has a field with its name.
     assert (parsed.WhichOneof("evidence") or "correct") == outcome.lower()
     after = judge.evaluate(request(candidate()))
     assert after["outcome"] == "CORRECT", after["message"]
@@ -107,7 +110,7 @@ def test_tracebacks_show_the_candidates_own_lines_and_nothing_of_ours(judge: Jud
 
 def test_triton_errors_show_the_line_inside_the_kernel(judge: Judge) -> None:
     result = judge.evaluate(request(candidate(floor="no_such_name")))
-    # On a GPU Triton's compiler refuses it; the interpreter finds out when the line runs.
+    # On a GPU Triton's compiler refuses the name; the interpreter fails when it runs the line.
     assert result["outcome"] in ("COMPILE_ERROR", "RUNTIME_ERROR")
     assert "no_such_name" in str(result)
 
@@ -193,7 +196,7 @@ def test_what_is_no_python_costs_no_process(judge: Judge) -> None:
         ("(" * 5000 + ")" * 5000, "COMPILE_ERROR"),
         ("x = 0" + "+0" * 100_000, "COMPILE_ERROR"),
         ("x = '\0'", "COMPILE_ERROR"),
-        ("-" * 100_000 + "1", "OUT_OF_MEMORY"),  # the parser's stack is full, which Python calls so
+        ("-" * 100_000 + "1", "OUT_OF_MEMORY"),  # the parser's stack is full, and Python raises MemoryError
     ],
 )
 def test_sources_that_are_hard_on_a_parser_harm_only_themselves(judge: Judge, source: str, outcome: str) -> None:
@@ -214,7 +217,7 @@ def test_sources_that_are_hard_on_a_parser_harm_only_themselves(judge: Judge, so
         ),
         ("import torch.no_such_part\n" + REFERENCE, "imports torch.no_such_part, which the torch that is installed"),
         (REFERENCE + "\nraise ModuleNotFoundError('no dice')\n", "the reference failed: ModuleNotFoundError: no dice"),
-        # Text that no message can hold.
+        # Text that no protobuf message can contain.
         (REFERENCE + "\nraise ValueError('odd \\udc80')\n", "the reference failed: ValueError: odd ?"),
     ],
 )
@@ -242,7 +245,7 @@ def test_reference_that_fails_only_when_timed(judge: Judge) -> None:
 
 
 def test_work_that_is_skipped_once_timed_is_found_out(judge: Judge) -> None:
-    # Three untimed calls (first, two trials), a warm-up, then a stale answer.
+    # The first call, two trials and the warm-up come first. All timed calls return a stale answer.
     cheat = candidate(body="if self.calls > 5: return self.kept", end="self.kept = y")
     result = judge.evaluate(request(cheat, run_performance=True))
     assert result["outcome"] == "INCORRECT"
@@ -289,7 +292,7 @@ def test_a_harness_that_was_taken_over_fools_nobody(judge: Judge, answer: str, l
     parse(result)
     assert result["outcome"] in outcomes, result["message"]
     if result["outcome"] == "CORRECT":
-        # Invented times are not believed: the judge's own clock counts.
+        # The judge does not believe invented times: its own clock counts.
         assert result["candidate_timing"]["median_seconds"] > 1e-6
         assert answer != BURST or result["candidate_timing"]["clock"] == "CLOCK_JUDGE"
 
@@ -360,7 +363,7 @@ def test_cases_that_differ_in_size_are_timed_by_the_first(judge: Judge, sizes: t
         reference_code="",
         cases_code=code,
     )
-    for _ in range(2):  # they are checked in a secret order
+    for _ in range(2):  # the cases are checked in a secret order
         result = judge.evaluate({**asked, "run_performance": True})
         assert result["outcome"] == "CORRECT", result["message"]
         assert result["candidate_timing"]["median_seconds"] > 0

@@ -1,4 +1,4 @@
-"""What a timing comes to: two speedups, each of one regime, and never one of two."""
+"""The report of a timing: two speedups, each from times of one regime, and never from times of two."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def reported(made: Measured) -> tuple[Times, Record]:
 
 
 def test_times_are_those_of_the_rounds_that_the_ratio_is_made_of() -> None:
-    """Rounds without device times lie between others, and in half of those memory lay badly."""
+    """Some rounds have no device times. In half of the others, memory was badly placed."""
     alone = Visit(QUEUED, paced(3.6e-3), None)
     rounds = [3e-3, None, 3.9e-3, None, None, 3e-3, 3.9e-3, 3.9e-3, None, 3e-3]
     candidate = [visit(QUEUED, each, each + 50e-6) if each else alone for each in rounds]
@@ -93,7 +93,7 @@ def test_times_are_those_of_the_rounds_that_the_ratio_is_made_of() -> None:
 
 
 def test_a_quick_end_to_end_time_is_not_doubted_for_what_the_hosts_noise_may_take_off() -> None:
-    """What a call of nothing costs is taken off of both sides, and was more than usual: for both the device counts."""
+    """An empty call cost more than usual, and this is subtracted from both sides: for both the device time counts."""
     for seen in (14e-6, 3e-6):
         calls = [visit(QUEUED, 25e-6, seen)] * 5
         found, record = reported(measured(calls, calls, QUEUED, device=25e-6))
@@ -106,7 +106,7 @@ def test_a_quick_end_to_end_time_is_not_doubted_for_what_the_hosts_noise_may_tak
 def test_who_says_that_a_call_is_done_before_it_is_has_no_end_to_end_time_below_that_of_the_device(
     device: float,
 ) -> None:
-    """However short: a time of next to nothing would be a speedup of any size."""
+    """This holds for short calls, too: a time of almost zero would give a speedup of any size."""
     early, honest = [visit(QUEUED, device, 1e-9)] * 5, [visit(QUEUED, device, device + 10e-6)] * 5
     found, _ = reported(measured(early, honest, QUEUED, device=device))
     assert found.candidate_end_to_end.median_seconds >= device

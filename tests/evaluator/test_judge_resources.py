@@ -1,4 +1,7 @@
-"""What a real judge says of time, of the memory of many processes and of many threads: the machine's own, so it is alone."""
+"""A real judge on times, on the memory of many processes, and on many threads.
+
+These depend on the whole machine, so the tests run alone.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ def test_clock_of_the_candidate_is_not_believed(judge: Judge) -> None:
         assert [finding["id"] for finding in result["findings"]] == ["T01", "B11"]
 
 
-#: Starts processes, which fill so many MiB of their own each; then it fills some more itself.
+#: Starts processes that fill `each` MiB of their own memory, and then fills `parent` MiB itself.
 FAMILY = """
 import os, time
 for _ in range({children}):
@@ -65,7 +68,7 @@ def test_memory_of_many_processes_is_what_they_have_of_their_own(
         assert result["outcome"] == outcome, result["message"]
 
 
-#: Starts as many threads, with small stacks, which stay for some seconds.
+#: Starts `count` threads with small stacks, which live for some seconds.
 CROWD = """
 import threading, time
 threading.stack_size(1 << 16)

@@ -1,4 +1,4 @@
-"""What a real judge makes of stress, secret parameters, allowed precision and provenance, one candidate each."""
+"""A real judge's rules on output reuse, stress, allowed precision, secret parameters and provenance."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def findings(result: dict[str, Any]) -> dict[str, str]:
 
 
 def module(forward: str, made: str = "pass", inputs: str = "torch.randn(32, 128)", name: str = "Model") -> str:
-    """The source of a reference, or with another name that of a candidate in plain PyTorch."""
+    """Return the source of a reference or, with another `name`, of a candidate in plain PyTorch."""
     return f"""
 import torch
 from torch import nn
@@ -57,7 +57,7 @@ RELU = module("return torch.relu(x[0])")
 LASTING = {"output_reuse": "OUTPUT_REUSE_REJECT"}
 
 
-@pytest.mark.alone  # two clocks differ where the machine is busy, which is a finding
+@pytest.mark.alone  # on a busy machine two clocks differ, which is a finding
 def test_an_output_that_the_next_call_overwrites_is_right_and_it_is_said(judge: Judge) -> None:
     code = BUFFER.format(body="self.out.copy_(torch.relu(x))")
     result = judge.evaluate(stressed(code, RELU, run_performance=True))
@@ -86,13 +86,13 @@ def test_a_buffer_that_keeps_values_of_another_call_is_wrong(judge: Judge) -> No
 def test_an_earlier_output_that_cannot_be_read_any_more_is_an_overwritten_one(
     judge: Judge, policy: dict[str, str], outcome: str
 ) -> None:
-    # Torch raises when it is read, as for outputs of a CUDA graph that was replayed.
+    # Torch raises an error when it is read, as for outputs of a CUDA graph that was replayed.
     body = "torch.utils.swap_tensors(self.out, torch.empty(0, device='meta')); self.out = torch.relu(x)"
     result = judge.evaluate(stressed(BUFFER.format(body=body), RELU, **policy))
     assert result["outcome"] == outcome, result["message"]
 
 
-# Stress
+# Kinds of stress
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ MATMUL = module("return x[0] @ x[1]", inputs="torch.randn(64, 64), torch.randn(6
 ROUNDED = module("return x[0].bfloat16().float() @ x[1].bfloat16().float()", name="ModelNew")
 
 
-# Overflow that the problem's own inputs are far from
+# Overflow on inputs that are far larger than the problem's own
 
 SIGMOID = module("return torch.sigmoid(x[0] * 0.1)", inputs="torch.randn(8192, 16)")
 
@@ -125,18 +125,18 @@ SIGMOID = module("return torch.sigmoid(x[0] * 0.1)", inputs="torch.randn(8192, 1
 @pytest.mark.parametrize(
     ("forward", "right"),
     [
-        ("e = torch.exp(x[0] * 0.1); return e / (1 + e)", True),  # not a number beyond 887: of two in ten thousand
+        ("e = torch.exp(x[0] * 0.1); return e / (1 + e)", True),  # NaN above 887: two elements in ten thousand
         ("y = torch.sigmoid(x[0] * 0.1); return torch.where(x[0] > 850, torch.inf, y)", True),
-        ("y = torch.sigmoid(x[0] * 0.1); return torch.where(x[0] > 500, torch.inf, y)", False),  # of more than a few
+        ("y = torch.sigmoid(x[0] * 0.1); return torch.where(x[0] > 500, torch.inf, y)", False),  # too many elements
         (
             "y = torch.sigmoid(x[0] * 0.1); return torch.where((x[0] - 50).abs() < 0.05, torch.inf, y)",
             False,
-        ),  # weaker, too
+        ),  # on weaker stress, too
         (
             "y = torch.sigmoid(x[0] * 0.1); return torch.where(x[0].amax(1, True) > 300, torch.inf, y)",
             False,
-        ),  # of most rows
-        ("e = torch.exp(x[0] * 0.1); return torch.where(x[0] > 850, 0.9, 1) * e / (1 + e)", False),  # and of some 0.9
+        ),  # in most rows
+        ("e = torch.exp(x[0] * 0.1); return torch.where(x[0] > 850, 0.9, 1) * e / (1 + e)", False),  # others are wrong
     ],
 )
 def test_a_few_elements_may_overflow_where_inputs_are_enlarged(judge: Judge, forward: str, right: bool) -> None:
@@ -155,7 +155,11 @@ def test_a_few_elements_may_overflow_where_inputs_are_enlarged(judge: Judge, for
 
 @pytest.mark.parametrize("kind", ["ROWS", "PATCH"])
 def test_a_softmax_without_its_maximum_is_not_excused(judge: Judge, kind: str) -> None:
-    """It overflows in one element of a row, and others are right: of most rows, though."""
+    """It overflows in a few elements, and the others are right.
+
+    These kinds enlarge only a part of the inputs. They have no weaker form on which the candidate could show that it is
+    right, so no overflow is excused.
+    """
     reference = module("return torch.softmax(x[0], -1)", inputs="torch.randn(256, 1000)")
     code = module("e = torch.exp(x[0]); return e / e.sum(-1, keepdim=True)", name="ModelNew")
     result = judge.evaluate(stressed(code, reference, stress_kinds=[f"STRESS_KIND_{kind}"]))
@@ -164,7 +168,10 @@ def test_a_softmax_without_its_maximum_is_not_excused(judge: Judge, kind: str) -
 
 @pytest.mark.parametrize("kind", ["ROWS", "PATCH"])
 def test_few_elements_of_any_row_may_be_a_mistake_in_every_column(judge: Judge, kind: str) -> None:
-    """The maximum of the first block, along another dimension than the last: under `rows` two rows of a thousand tell."""
+    """The kernel uses the maximum of the first block, along a dimension that is not the last.
+
+    Under `rows`, only two rows in a thousand show the mistake.
+    """
     reference = module("return torch.softmax(x[0], 1)", inputs="torch.randn(4, 4000, 8)")
     forward = "e = torch.exp(x[0] - x[0][:, :64].amax(1, keepdim=True)); return e / e.sum(1, keepdim=True)"
     changes = {"stress_kinds": [f"STRESS_KIND_{kind}"], "num_correct_trials": 1}

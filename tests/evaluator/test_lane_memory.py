@@ -1,4 +1,4 @@
-"""Whose fault it is when the judge itself finds no memory, and what gives way before anybody has to wait."""
+"""Which side is to blame when the judge itself lacks memory, and which kept memory it frees to make room."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ IN_RUNNER = ErrorDescription("ReferenceFailure", (), f"build: OutOfMemoryError: 
 
 
 class Device:
-    """A device of 16 GiB, of which so much is free, and so much is in tensors of the judge."""
+    """A device of 16 GiB: `free` bytes are free, and the judge's tensors hold `allocated` bytes."""
 
     def __init__(self, kind: str = "cuda", *, free: int | None = 10 * GIB, allocated: int = 0) -> None:
         self.kind, self.free, self.allocated, self.idle = kind, free, allocated, 0
@@ -56,7 +56,7 @@ class Device:
 
 
 class Kept:
-    """What is kept for later: reference runners, or problems; so many bytes each."""
+    """Reference runners or problems that are kept for later, with their sizes in bytes."""
 
     def __init__(self, *sizes: int, known: Any = None) -> None:
         self.sizes, self.known = list(sizes), known
@@ -116,7 +116,7 @@ def lane(on: SimpleNamespace, *, alone: bool = True, stage: str | None = None, l
     return made
 
 
-# Blame
+# Which side is to blame
 
 FAILURES = [LACKED, ReferenceFailure("reference", LACKED), ReferenceFailure.from_runner("timing", IN_RUNNER)]
 
@@ -131,7 +131,7 @@ def test_beside_others_nobody_is_to_blame_and_it_is_tried_again(failure: Any) ->
 
 @pytest.mark.parametrize("failure", FAILURES)
 def test_a_candidate_that_holds_more_than_it_may_is_to_blame(failure: Any) -> None:
-    # 16 GiB, 1 of them free, 2 in tensors of the judge and 1 in the arena: 12 are the candidate's, and 4 it may have.
+    # Of 16 GiB, 1 is free, the judge's tensors hold 2 and the arena 1. The candidate holds 12, and may have 4.
     result = lane(context(Device(free=GIB, allocated=2 * GIB)), stage="correctness")._failed(failure)
     assert result.outcome == pb.EvalResult.OUT_OF_MEMORY
     assert result.out_of_memory == pb.OutOfMemoryEvidence(
@@ -237,7 +237,7 @@ def out_of_memory(memory: str, detail: str) -> pb.EvalResult:
 
 
 def ran_out(held: int, asked: int) -> pb.EvalResult:
-    """What a candidate's process says that holds so many GiB and asks for more."""
+    """Return the result of a candidate whose process holds `held` GiB and asks for `asked` GiB more."""
     detail = (
         f"Tried to allocate {asked}.00 GiB. GPU 0 has a total capacity of 16.00 GiB of which 1.00 GiB is free. Of the"
         f" allocated memory {held}.00 GiB is allocated by PyTorch, and 0 bytes is reserved by PyTorch"
@@ -248,10 +248,10 @@ def ran_out(held: int, asked: int) -> pb.EvalResult:
 @pytest.mark.parametrize(
     ("result", "beside", "kept", "had"),
     [
-        (ran_out(3, 2), 10, 0, True),  # of 16 GiB, 6 were left for it, which may have 4
+        (ran_out(3, 2), 10, 0, True),  # of 16 GiB, 6 were left, and it may have 4
         (ran_out(2, 1), 14, 0, False),
-        (ran_out(2, 3), 14, 0, True),  # more than it may have on any device
-        (ran_out(2, 3), 14, 1, False),  # but one of these the judge has kept
+        (ran_out(2, 3), 14, 0, True),  # 5 GiB are more than it may have on any device
+        (ran_out(2, 3), 14, 1, False),  # but its process keeps one of these for the judge
         (out_of_memory("device", "cuMemAlloc_v2: out of memory"), 14, 0, True),
         (out_of_memory("host", "MemoryError"), 14, 0, True),
     ],
@@ -292,7 +292,7 @@ def test_a_reference_that_fails_otherwise_in_its_runner_lacks_no_memory() -> Non
     assert not failure.lacked_memory
 
 
-# Room
+# Freeing what is kept for later
 
 
 async def test_what_is_kept_stays_while_there_is_room_for_it() -> None:
@@ -325,7 +325,7 @@ async def test_idle_memory_that_the_judge_will_need_for_this_one_stays(judged: i
 
 async def test_where_nothing_more_can_go_nobody_waits_for_ever() -> None:
     on = context(Device())
-    on.device.clear = lambda: None  # memory that does not come back
+    on.device.clear = lambda: None  # no memory becomes free
     on.device.idle = 3 * GIB
     async with asyncio.timeout(1), on.ledger.admit(16 * GIB):
         await lane(on)._make_room(0)

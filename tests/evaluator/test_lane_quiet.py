@@ -1,4 +1,4 @@
-"""A device that is slower while a candidate is timed, and no longer when it has ended, has told no true time."""
+"""Times do not count if the device was slower while a candidate was timed, and is not slower after its end."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ class Used:
 
 
 class Timed:
-    """A runner with its candidate, and a session that times it while the device is `slower`, and how it is once it `ended`.
+    """A fake runner, its candidate, and the session that times it.
 
+    The probe takes `slower` times as long during the timing, and `ended` times as long after the candidate's end.
     Infinity stands for a device that others keep busy.
     """
 
@@ -75,8 +76,8 @@ class Timed:
         (1.0, 1.0, 1.0, "CORRECT", "CORRECT"),
         (1.0, 1.25, 1.0, "CORRECT", "INFRASTRUCTURE_ERROR"),
         (1.0, 1.25, 1.04, "CORRECT", "INFRASTRUCTURE_ERROR"),
-        (1.0, 1.25, 1.25, "CORRECT", "CORRECT"),  # it has got warm
-        (1.0, 1.25, math.inf, "CORRECT", "INFRASTRUCTURE_ERROR"),  # nobody knows
+        (1.0, 1.25, 1.25, "CORRECT", "CORRECT"),  # it has become warm
+        (1.0, 1.25, math.inf, "CORRECT", "INFRASTRUCTURE_ERROR"),  # unknown, because the device is busy
         (1.0, 1.04, 1.0, "CORRECT", "CORRECT"),
         (
             1.29,
@@ -84,8 +85,8 @@ class Timed:
             1.0,
             "CORRECT",
             "INFRASTRUCTURE_ERROR",
-        ),  # quick in between, and slower again, if not as slow as before
-        (1.0, 1.25, 1.0, "INCORRECT", "INCORRECT"),  # which no time makes right
+        ),  # quick in between, and then slower again, but less than before
+        (1.0, 1.25, 1.0, "INCORRECT", "INCORRECT"),  # times do not matter
     ],
 )
 async def test_times_of_a_device_that_recovers_when_the_candidate_has_ended_do_not_count(

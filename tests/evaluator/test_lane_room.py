@@ -1,4 +1,4 @@
-"""Who gets a runner with room for streams and launches, which takes longer to be born."""
+"""Which candidates get a runner with full queues, for streams and many launches; it takes longer to start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.pure
 
 
 class Counting:
-    """Problems that count what they are asked for."""
+    """Problems that report this number of kernels, or raise this error, and count how often they are asked."""
 
     def __init__(self, kernels: int | Exception) -> None:
         self.kernels = kernels

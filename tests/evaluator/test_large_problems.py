@@ -1,6 +1,6 @@
-"""Large problems: examined by some rows of theirs, and every element of an answer is compared all the same.
+"""Large problems: the judge examines some of their rows, and still compares every element of an answer.
 
-What counts as large is made small here.
+These tests lower the size from which a problem is large.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.alone
 
 CPU = open_device("cpu:0")
 
-#: What forward returns of x (96 x 40, positive), w (40 x 24) and a counter of calls.
+#: What forward returns, given x (96 x 40, positive), w (40 x 24) and a counter of calls.
 SEPARABLE = {
     "element by element": "torch.relu(x - 0.5)",
     "a product": "x @ self.w",
@@ -84,7 +84,7 @@ async def meet(spec: EvalSpec, within: int | None = None) -> BuiltProblem:
 
 
 def answer_of(current: Trial) -> torch.Tensor:
-    """What an honest candidate leaves in a slot: here the reference's own bytes."""
+    """Return what an honest candidate leaves in a slot; here, the reference's own bytes."""
     slot = torch.zeros(current.slot_bytes, dtype=torch.uint8)
     for view, leaf in zip(_views(current, slot), current.expected.leaves, strict=True):
         view.copy_(leaf.value)
@@ -129,7 +129,10 @@ async def test_every_element_is_compared(name: str) -> None:
 
 
 def _spoilt(current: Trial, at: int, how: str) -> torch.Tensor | None:
-    """Return the right answer with one element of leaf `at` off by a twentieth, or all of it in bfloat16."""
+    """Return the right answer with an error in leaf `at`, or None if it cannot have that error.
+
+    Either one element is off by a twentieth of the largest (whole numbers: by 1), or all are rounded to bfloat16.
+    """
     slot = answer_of(current)
     leaf = _views(current, slot)[at]
     if how == "one":
@@ -173,7 +176,7 @@ async def test_weakness_is_found_in_some_rows_too() -> None:
 
 
 def drawn_by(body: str, cut: tuple[bool, ...]) -> tuple[list[torch.Tensor], int]:
-    """Return the first tensors of seven draws of ten of 40 rows, and how often all rows were drawn."""
+    """Draw ten of 40 rows seven times. Return the first tensor of each, and how often all rows were drawn."""
     source = f"import torch\ndraws = []\ndef get_inputs():\n    draws.append(1)\n    return {body}\n"
     source += "class Model(torch.nn.Module):\n    def forward(self, x, *more):\n        return x\n"
     problem: Any = toolkits()["kernelbench"].build(spec_for("", reference=source), CPU.torch_device, 1)
@@ -192,11 +195,11 @@ def test_what_is_not_cut_is_another_each_time() -> None:
     assert drawn_by("[torch.rand(40, 3), torch.rand(5)]", (True, False))[1] == 7
 
 
-# Problems that keep memory
+# References that keep memory, and problems that are forgotten
 
 
 class Counting(CpuDevice):
-    """A CPU device on which somebody counts what is allocated: so much more each time it is asked."""
+    """A CPU device that reports these numbers of allocated bytes in turn, and then repeats the last one."""
 
     def __init__(self, *allocated: int) -> None:
         super().__init__()
@@ -235,7 +238,7 @@ async def test_a_problem_is_forgotten_with_all_that_its_module_holds() -> None:
     assert name not in sys.modules
 
 
-# What sizes alone tell
+# What the sizes of inputs show before they are drawn
 
 HUGE = """
 import torch

@@ -1,4 +1,4 @@
-"""The ledger of a device's memory: who is admitted when, and which results are tried again alone."""
+"""The ledger of a device's memory: when it admits evaluations, and which results are tried again alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.pure
 
 
 class Bank:
-    """A ledger, what has been admitted to it by name, and how to let each go."""
+    """A ledger, the names of the evaluations that it admitted or let wait, and a way to end each."""
 
     def __init__(self, capacity: int) -> None:
         self.ledger = Ledger(capacity)
@@ -26,7 +26,7 @@ class Bank:
         self.tasks: dict[str, asyncio.Task[None]] = {}
 
     async def come(self, name: str, nbytes: int | None) -> None:
-        """Have `name` ask for bytes, or for all of the device (None)."""
+        """Start an evaluation that asks for `nbytes`, or for the whole device (None)."""
         self._gates[name] = asyncio.Event()
 
         async def stay() -> None:

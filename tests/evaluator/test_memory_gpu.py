@@ -1,4 +1,4 @@
-"""Device memory, on a device: who lacks it is told what it is, whoever has taken it, and neighbours do not notice."""
+"""Memory of a real GPU: a lack of it has the right outcome, whoever took it, and neighbours do not notice."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def device_bytes() -> int:
 
 
 def among_honest_ones(judge: Judge, asked: dict[str, Any]) -> dict[str, Any]:
-    """Evaluate beside three honest candidates, which are accepted; return the result."""
+    """Evaluate beside three honest candidates, check that these are accepted, and return the result."""
     honest = [judge.submit(request(candidate(), run_performance=True)) for _ in range(2)]
     token = judge.submit(asked)
     honest.append(judge.submit(request(candidate(), run_performance=True)))
@@ -113,7 +113,7 @@ def test_a_candidate_has_a_limit_of_its_own_which_a_request_can_raise(judge: Jud
 
 
 def test_outputs_that_are_kept_to_be_looked_at_again_are_not_of_the_candidates_share(judge: Judge) -> None:
-    large = "return x.repeat(1 << 15, 1)"  # 512 MiB, of which two are kept
+    large = "return x.repeat(1 << 15, 1)"  # 512 MiB for each output, and two are kept
     result = judge.evaluate(problem(large, takes=large, candidate_device_memory_bytes=str(800 << 20)))
     assert result["outcome"] == "CORRECT", result["message"]
     assert int(result["memory_use"]["candidate_limit_bytes"]) == 800 << 20

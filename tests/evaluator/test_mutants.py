@@ -1,4 +1,4 @@
-"""Mutants: each is the laziness that its name says, is made only where it can be, and is right only where that is enough."""
+"""Mutants: each is lazy as its name says, is made only where that is possible, and is right only where it is enough."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def made(name: str, function: Function, *shapes: tuple[int, ...]) -> torch.Tenso
 
 
 def passing(function: Function, *shapes: tuple[int, ...]) -> set[str]:
-    """Names of the mutants that are right."""
+    """Return the names of the mutants that are right."""
     given = material(function, *shapes)
     found = set()
     for mutant in MUTANTS:

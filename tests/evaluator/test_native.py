@@ -1,4 +1,4 @@
-"""Native code that a candidate has built is read from real shared objects and named in the verdict (B11)."""
+"""Native code that a candidate built: names come from real shared objects, and verdicts name library calls (B11)."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ async def test_an_attempt_goes_through_its_stages_and_keeps_what_the_node_knows(
         assert b.sample("kerneldyno_stage_seconds_sum", stage="loading", outcome="CORRECT") == 0.25
 
 
-async def test_a_slow_watcher_gets_the_latest_snapshot_only() -> None:
+async def test_a_late_watcher_gets_the_latest_snapshot_only() -> None:
     async with running_node() as b:
         attempt = b.start(*PASS)
         await eventually(lambda: attempt.done)
@@ -153,7 +153,7 @@ async def test_of_two_suspects_only_the_guilty_one_is_blamed(tmp_path: Path) -> 
 
 
 async def test_a_zygote_that_ends_with_its_judge_is_not_the_cause() -> None:
-    """Judge and zygote may be seen to end in any order: the reference is at fault, and no attempt runs again."""
+    """The node may see judge and zygote end in any order. The reference is at fault, and no attempt runs again."""
     async with running_node() as b:
         result = await result_of(b.start("reference begin", "die-after-zygote 6"), b.node)
         assert (result.outcome, result.attempts) == (REFERENCE_ERROR, 1)
@@ -319,7 +319,7 @@ async def test_the_schedulers_results_wait_for_an_hour_and_in_bounded_size_and_i
 
     async with running_node(clock=clock) as b:
         first = b.start(*PASS, scheduled=True)
-        await result_of(first, b.node)  # a watcher that debugs does not acknowledge
+        await result_of(first, b.node)  # a debugging watcher does not acknowledge the result
         clock.now += 3000
         second = b.start(*PASS, scheduled=True)
         await eventually(lambda: second.done)

@@ -41,7 +41,7 @@ async def linked(b: RunningNode, port: int, **options: object) -> AsyncIterator[
 
 
 async def at_work(fleet: Fleet, streams: int = 1) -> None:
-    """Wait until the node has opened that many streams and has reported on the newest what it holds."""
+    """Wait until the node has opened `streams` streams, and has reported on the newest one what it holds."""
     await eventually(lambda: len(fleet.streams) >= streams and bool(fleet.stream.messages))
 
 
@@ -62,7 +62,7 @@ async def test_the_node_says_what_it_is_and_has() -> None:
         assert {"kernelbench", "kernel_simple"} <= set(said.toolkits)
         assert (said.environment.torch_version, said.environment.device) == ("0.fake", "")
         assert (said.profiling, dict(said.labels)) == (False, {"rack": "a"})
-        # The scheduler has heard the node a moment before the node has its answer.
+        # The scheduler hears from the node a moment before the node gets its answer.
         await eventually(lambda: link.connected)
 
 
@@ -235,7 +235,7 @@ async def test_refusals_say_why_and_when_to_come_back() -> None:
         assert {attempt.token for attempt in b.node.attempts.held()} == {"a", "b"}
 
 
-async def test_a_slow_reader_gets_the_newest_snapshot_and_no_backlog(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_results_that_need_many_messages_arrive_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """Results that need many messages all arrive, each once."""
     monkeypatch.setattr("kerneldyno.evaluator.server.work._MESSAGE_BYTES", 1)
     fleet = Fleet()
@@ -311,7 +311,7 @@ async def test_a_scheduler_that_is_restarted_finds_everything(tmp_path: Path) ->
                 await at_work(later)
                 later.stream.assign("done", f"touch {runs}", "result CORRECT")  # without effect
                 await eventually(lambda: bool(later.stream.results("running") and later.stream.results("done")))
-                # Not before: the node no longer knows an acknowledged token, and would run it.
+                # Acknowledge only now: the node forgets an acknowledged token, and would run it again.
                 later.stream.say(acknowledged_attempt_tokens=["done", "running"])
                 await eventually(lambda: b.node.attempts.tokens() == [])
             assert sorted(runs.read_text().split()) == ["done", "running"]
@@ -320,7 +320,7 @@ async def test_a_scheduler_that_is_restarted_finds_everything(tmp_path: Path) ->
 
 
 async def test_a_scheduler_that_falls_silent_and_speaks_again_has_missed_nothing() -> None:
-    """As under SIGSTOP, connections stay open and transfer nothing."""
+    """Connections stay open and transfer nothing, as if the scheduler were stopped by SIGSTOP."""
     fleet = Fleet()
     async with serving(fleet) as port, proxy_to(port) as proxy, running_node() as b, linked(b, proxy.port):
         await at_work(fleet)

@@ -1,4 +1,4 @@
-"""The pace of a process, on an imitated device: a queue, a clock, and a host that is sometimes interrupted."""
+"""The pace of a process, measured on a fake device: a queue, a clock, and a host that is sometimes interrupted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HERTZ = 1.98e9
 
 
 class Queue:
-    """The work that the host has launched, and when the device will have done it, in seconds."""
+    """A queue of work: the host's clock, and the time at which the device will have done all work, in seconds."""
 
     def __init__(self, launching: Iterator[float], gap: float = 1e-6) -> None:
         self.launching = launching

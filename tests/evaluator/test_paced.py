@@ -1,4 +1,4 @@
-"""End-to-end time: the judge's own clock call by call, and what is looked for between the calls."""
+"""End-to-end time: the judge's own clock for each call, and the search for work that is hidden between calls."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_what_an_empty_call_costs_is_taken_off() -> None:
 
 
 def test_calls_of_nothing_that_something_has_delayed_accuse_nobody() -> None:
-    """Two of three bursts of nothing on a processor that was half as quick, a call of 27 us on one that was not."""
+    """Two of three empty bursts ran on a processor half as quick; the call, with 27 us of device time, did not."""
     nothing = [burst(0.0, fixed=fixed, seed=seed) for seed, fixed in enumerate((20e-6, 45e-6, 45e-6))]
     timing = conclude_paced([burst(30e-6, fixed=20e-6)], nothing, "cuda", device_seconds=27e-6)
     assert timing.doubt is None
@@ -50,7 +50,7 @@ def test_a_call_that_takes_no_longer_than_an_empty_one_still_takes_time() -> Non
 
 
 def test_work_that_is_done_between_the_calls_counts() -> None:
-    """Calls are said to be done at once, and what they were to do is done while the next one is awaited."""
+    """Calls claim to be done at once, and their work is done during the wait for the next call."""
     timing = conclude_paced([burst(2e-6, gap=70e-6 + 300e-6)], NOTHING, "cuda")
     assert timing.doubt is not None
     assert timing.doubt[0] == "T01"
@@ -81,7 +81,7 @@ def test_a_call_takes_at_least_what_the_device_needs_for_it() -> None:
 
 
 def test_inputs_that_lie_in_the_cache_accuse_nobody() -> None:
-    """A scan that waits for memory, on an H100: 70 us with its inputs in the cache, 150 us of device time without."""
+    """A memory-bound scan on an H100 took 70 us with its inputs in the cache, and 150 us of device time without."""
     timing = conclude_paced([burst(70e-6, fixed=15e-6)], [burst(0.0, fixed=15e-6)], "cuda", device_seconds=150e-6)
     assert timing.doubt is None
     assert timing.median == 150e-6

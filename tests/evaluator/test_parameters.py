@@ -108,7 +108,7 @@ def construction(target: Any) -> Construction:
 
 
 class Folded(nn.Module):
-    """A candidate that folds its normalisation into a scale and a shift, as its constructor may."""
+    """A candidate whose constructor folds the normalisation into a scale and a shift, which is allowed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -197,7 +197,7 @@ def test_what_is_no_module_has_no_parameters() -> None:
     assert made.make_with({}) is instance
 
 
-# The reference's values by name, for a module that has wrong ones
+# A module with wrong values gets the reference's values by name
 
 _TWO = """
 import torch

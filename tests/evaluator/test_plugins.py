@@ -49,7 +49,7 @@ def python_path(site: Path) -> str:
 @pytest.fixture(scope="module")
 def judge(python_path: str) -> Iterator[Judge]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(judge_harness, "DEVICE", "cpu:0")  # NumPy only supports the CPU
+        patch.setattr(judge_harness, "DEVICE", "cpu:0")  # NumPy supports the CPU only
         with Judge(environment={"PYTHONPATH": python_path}) as running:
             yield running
 

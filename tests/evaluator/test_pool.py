@@ -1,4 +1,4 @@
-"""The pool: what it asks the zygote for, and that nothing is left of a birth that nobody waits for any more."""
+"""The pool: what it asks the zygote for, and that nothing is left of a runner that nobody waits for any more."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def made_and_zygote() -> Iterator[tuple[Pool, socket.socket]]:
 
 
 async def asked(zygote: socket.socket) -> tuple[dict[str, Any], list[socket.socket]]:
-    """What is asked for, and the runner's and the warden's end of its sockets."""
+    """Return what the pool asks for, and the runner's and the warden's end of the sockets."""
     received = await asyncio.to_thread(wire.receive, zygote)
     assert received is not None
     frame, descriptors = received
@@ -47,10 +47,10 @@ async def test_a_birth_that_nobody_waits_for_any_more_is_ended(
     birth = asyncio.create_task(made.spawn())
     _, (channel, control) = await asked(zygote)
     if not early:
-        await asyncio.sleep(0.1)  # until it listens to both
+        await asyncio.sleep(0.1)  # until the pool listens to both sockets
     birth.cancel()
     order = await asyncio.to_thread(wire.receive, control)
-    if order is not None:  # else its sockets are closed, which says the same
+    if order is not None:  # otherwise its sockets are closed, which means the same
         assert order[0] == {"op": "kill"}
         wire.send(control, {"op": "exit", **KILLED})
     with pytest.raises(asyncio.CancelledError):
@@ -77,7 +77,7 @@ async def test_who_is_cancelled_while_a_runner_is_ended_leaves_nothing(
     assert made.runners == set()
     with channel, control:
         assert await asyncio.to_thread(channel.recv, 1) == b""
-        wire.send(control, {"op": "exit", **KILLED})  # the warden has killed it, whether or not anybody waits for that
+        wire.send(control, {"op": "exit", **KILLED})  # the warden kills it even if nobody waits
         assert await asyncio.to_thread(control.recv, 1) == b""
 
 
@@ -137,7 +137,7 @@ async def test_a_runner_made_when_it_is_wanted_may_fail_to_start_once(
 
 
 class Paced:
-    """A pool in which spares of these paces stand ready."""
+    """A pool whose ready spares have these paces."""
 
     def __init__(self, made: Pool, paces: list[float]) -> None:
         self.pool = made
@@ -171,7 +171,7 @@ class Paced:
 
 @pytest.fixture
 def paced(made_and_zygote: tuple[Pool, socket.socket]) -> Iterator[Callable[[list[float]], Paced]]:
-    """Make the pool have spares of these paces."""
+    """Return a function that gives the pool ready spares of these paces."""
     made: list[Paced] = []
 
     def make(paces: list[float]) -> Paced:
@@ -198,8 +198,8 @@ async def test_a_candidate_gets_a_spare_of_the_class_that_its_reference_has(
     assert quick != slow
     assert (await spares.pool.take(full_queues=False, classes={slow})).pace == 2.10
     assert sorted(spares.ready) == [1.97, 1.98]
-    assert (await spares.pool.take(full_queues=False, classes={slow})).pace in (1.97, 1.98)  # rather than wait for one
-    assert spares.wanted == 2  # one is started for each that was taken
+    assert (await spares.pool.take(full_queues=False, classes={slow})).pace in (1.97, 1.98)  # instead of waiting
+    assert spares.wanted == 2  # for each taken spare a new one is started
 
 
 async def test_a_reference_gets_a_runner_like_the_candidates_and_the_others_go_back(
@@ -209,7 +209,8 @@ async def test_a_reference_gets_a_runner_like_the_candidates_and_the_others_go_b
     found = await spares.pool.take_like(spares.runner(1.98), full_queues=False)
     assert found.pace == 1.97
     assert sorted(spares.ready) == [2.10, 2.11]
-    # Three are started for those three, and the next two that are taken are not replaced: no more stand ready than before.
+    # Three new spares are started for these three. The next two taken ones are not replaced, so that no more stand
+    # ready than before.
     assert spares.wanted == 3
     await spares.pool.take(full_queues=False)
     await spares.pool.take(full_queues=False)

@@ -1,4 +1,4 @@
-"""The processor that timing has to itself."""
+"""The choice of the processor that timing has to itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.pure
 
 
 class Host:
-    """Processors of which some are slower than others, and where the judge is."""
+    """A host's processors, of which some may be slow, and those on which the judge may run."""
 
     def __init__(self) -> None:
         self.available = {0, 1, 2, 3, 8, 9, 10, 11}
@@ -80,7 +80,7 @@ def test_what_is_timed_moves_to_a_quick_processor_when_its_own_is_slow(host: Hos
     assert judge.choose() == 8
     assert host.at == host.available - {8}
     host.slow = {10, 9}
-    assert judge.choose() == 8  # nothing moves without need
+    assert judge.choose() == 8  # it stays while that one is quick
     host.slow = set(host.available)
     assert judge.choose() in host.available
 
@@ -108,9 +108,9 @@ def test_processors_near_the_device_come_before_others(host: Host) -> None:
     near = Processors((0, 1), roams=True, near={0, 1, 2, 3, 4})
     assert near.chosen == 3
     host.slow = {0, 1, 2, 3}
-    assert near.choose() in host.slow  # a detour to the device costs every launch
+    assert near.choose() in host.slow  # from another processor every launch would take longer
     assert host.at >= {8, 9, 10, 11}
-    assert Processors((0, 1), roams=True, near={1}).chosen == 11  # no choice
+    assert Processors((0, 1), roams=True, near={1}).chosen == 11  # one near processor leaves no choice
 
 
 def test_a_processor_that_was_taken_away_is_not_chosen(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Whose kernels ran: owners by name, the names that sources define, coverage, and what follows for the verdict."""
+"""Whose kernels ran: owners by name, coverage, surveys, and what follows for the verdict."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REQUIRE = "PROVENANCE_POLICY_REQUIRE_OWN_KERNELS"
 
 
 class Profiled:
-    """A candidate whose runner has this to say about what ran: one call of each kernel and its seconds."""
+    """A candidate whose runner reports this profile: one launch of each kernel, and its seconds."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Profiled:
     ) -> None:
         self.spec = judge_harness.spec("", backend=backend, provenance_policy=policy)
         self.record = Record()
-        #: How often it was asked, and how many of the first profiles show nothing.
+        #: Number of requests so far, and number of first profiles that are empty.
         self.asked, self._empty = 0, empty
         self._kernels = [[name, 1, seconds] for name, seconds in kernels.items()]
         self._rest = {"own": own, "averages": [list(row) for row in averages], "failed": ""}
@@ -125,7 +125,7 @@ def test_coverage_counts_time_launches_and_what_kernelgym_counts() -> None:
     profile = Profiled({"mine": 3.0, "ampere_sgemm": 1.0}, ["mine"], averages=averages).judged()
     assert profile.device_time_coverage == 0.75
     assert profile.launch_coverage == 0.5
-    # The library's second counts twice, once for the operator that launched it, whose host time counts as well.
+    # The library's second counts twice: also for the operator that launched it, whose host time counts, too.
     assert profile.kernelgym_coverage == pytest.approx(3.0 / (1.0 + 4.0 + 1.0 + 3.0))
     assert profile.device_seconds == pytest.approx(4.0 / profile.calls)
     assert (profile.torch_share, profile.library_share, profile.memory_share) == (0, 0.25, 0)
@@ -173,7 +173,7 @@ def test_own_kernels_that_are_required_and_cannot_be_seen_are_not_taken_for_gran
 
 
 class Surveyed:
-    """A candidate whose runner has this to say about one more call."""
+    """A candidate whose runner gives this answer to a survey of one more call."""
 
     def __init__(self, answer: Any) -> None:
         self.record = Record()

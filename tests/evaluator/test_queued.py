@@ -1,4 +1,4 @@
-"""What a runner says when a burst is queued: believed as a label, and nothing else that it may send instead."""
+"""A runner's answer when a burst is queued: host seconds of a call are accepted, and nothing else."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.pure
 
 
 def hears(answer: Any) -> Candidate:
-    """A candidate whose runner answers that, or raises it."""
+    """Return a candidate whose runner gives that answer, or raises it."""
 
     async def says(patience: float) -> Any:
         if isinstance(answer, Exception):

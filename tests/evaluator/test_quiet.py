@@ -1,4 +1,4 @@
-"""The device is waited for until it is as quick as it was when nobody else used it."""
+"""The judge waits until the device is as quick as it was when nobody else used it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.alone
 
 
 class Probed:
-    """A device whose probe takes 60 us, longer while it wipes and longer still while somebody uses it."""
+    """A device whose probes take these seconds and latencies, by the number of the probe."""
 
     def __init__(self, seconds: Callable[[int], float], latency: Callable[[int], float] = lambda _: 20e-6) -> None:
         self.probes = 0
@@ -29,7 +29,7 @@ class Probed:
 
 
 def waits(seconds: Callable[[int], float], latency: Callable[[int], float] = lambda _: 20e-6) -> tuple[bool, int]:
-    """Whether the device becomes quiet, and how many probes that takes."""
+    """Return whether the device becomes quiet, and how many probes that takes."""
     device = Probed(seconds, latency)
     judge = Quiet(cast("Device", device))
     before = device.probes
@@ -67,7 +67,7 @@ def test_a_device_that_has_become_slower_for_good_is_so_quick_from_now_on() -> N
 
 
 def test_who_uses_the_device_more_with_every_wait_gains_no_more_than_with_one() -> None:
-    """A stopped candidate's kernel that slows everybody down by a quarter, then by another quarter, and so on."""
+    """A stopped candidate's kernel slows everybody down by a quarter, and then by more."""
     seconds = [60e-6]
     device = Probed(lambda _: seconds[0])
     judge = Quiet(cast("Device", device))
@@ -78,7 +78,7 @@ def test_who_uses_the_device_more_with_every_wait_gains_no_more_than_with_one() 
         assert not asyncio.run(judge.wait())
     seconds[0] = 61e-6
     assert asyncio.run(judge.wait())
-    seconds[0] *= 1.25  # what it was once does not count any more, now that it has been quicker
+    seconds[0] *= 1.25  # the slower speed was accepted once, and no longer counts after a quicker one
     before = device.probes
     assert asyncio.run(judge.wait())
     assert device.probes > before + 3
@@ -114,7 +114,7 @@ def test_a_judge_that_began_beside_others_work_learns_what_an_answer_takes() -> 
 
 
 def test_others_have_longer_to_finish_than_the_device_has_to_become_quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Births and deaths of other devices' processes may hold up answers for a second: that accuses nobody."""
+    """Processes of other devices that start and end may delay answers for a second. Nobody is accused of that."""
     monkeypatch.setattr(quiet, "_LONG_PATIENCE", 10.0)
     began = time.monotonic()
     is_quiet, _ = waits(lambda _: 60e-6, lambda at: 1e-3 if at > 5 and time.monotonic() < began + 0.2 else 20e-6)

@@ -1,4 +1,4 @@
-"""From rounds to a ratio: what slows both sides down cancels, luck of one side does not count, and intervals cover."""
+"""From rounds to a ratio: slowness of both sides cancels, luck of one side does not count, and intervals cover."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say(rounds: int) -> None:
 
 
 def until_known(rng: random.Random, spread: float, between: float, *, expects: bool) -> tuple[bool, int]:
-    """Rounds of six calls until the interval is 3 % wide: whether it covers the truth, and how many rounds it took."""
+    """Make rounds of six calls until the interval is 3 % wide. Return if it covers the truth, and their number."""
     reference: list[list[float]] = []
     candidate: list[list[float]] = []
     while True:
@@ -74,7 +74,7 @@ def until_known(rng: random.Random, spread: float, between: float, *, expects: b
 
 @pytest.mark.parametrize(("between", "least"), [(0.0, 0.93), (0.01, 0.86)])
 def test_what_calls_vary_by_says_when_enough_rounds_agree(between: float, least: float) -> None:
-    """Rounds that agree by chance end a timing too early, and those that differ by chance too late."""
+    """Rounds that agree by chance end a timing too early, and rounds that differ by chance end it too late."""
     rng = random.Random(5)
     by_rounds, by_both = (
         [until_known(rng, 0.025, between, expects=each) for _ in range(400)] for each in (False, True)
@@ -107,7 +107,7 @@ def test_one_round_knows_nothing_of_its_own_error() -> None:
 
 
 def placed(rng: random.Random, chance: float, rounds: int) -> list[float]:
-    """A kernel that takes 4.9 ms, or 6.4 where its memory lies badly."""
+    """Return rounds of a kernel: 4.9 ms with probability `chance`, and 6.4 ms if its memory is badly placed."""
     return [(4.9e-3 if rng.random() < chance else 6.4e-3) * rng.gauss(1, 0.002) for _ in range(rounds)]
 
 
@@ -116,13 +116,13 @@ def test_memory_that_lies_badly_on_one_side_is_no_speedup() -> None:
     for _ in range(100):
         found = of_rounds(placed(rng, 0.5, 15), placed(rng, 0.4, 15), displaced=True)
         far += abs(found.value - 1) > 0.01
-        paired += found.is_paired  # both may by chance have lain badly in the same rounds
+        paired += found.is_paired  # by chance, both may be badly placed in the same rounds
     assert far <= 2
     assert paired <= 5
 
 
 def test_memory_that_lies_badly_for_whoever_comes_first_is_no_speedup() -> None:
-    """One convolution against itself on an H200: who comes first may get the memory that the other one had, every time."""
+    """A convolution against itself on an H200: the side that comes first may always get the other one's old memory."""
     reference = [3266, 3481, 3469, 3248, 3468, 3244, 3484, 3243, 3471, 3260]
     candidate = [3485, 3267, 3249, 3267, 3258, 3248, 3260, 3247, 3247, 3255]
     found = of_rounds(reference, candidate, displaced=True)
@@ -131,7 +131,7 @@ def test_memory_that_lies_badly_for_whoever_comes_first_is_no_speedup() -> None:
 
 
 def test_a_side_whose_memory_lay_badly_in_all_of_a_few_rounds_may_be_as_quick_as_the_other() -> None:
-    """One convolution against itself on an H200: 12 rounds, the candidate's memory never lay well."""
+    """A convolution against itself on an H200: in 12 rounds (10 here), the candidate's memory was never well placed."""
     rng = random.Random(4)
     both, slow = placed(rng, 0.5, 10), placed(rng, 0.0, 10)
     found = of_rounds(both, slow, displaced=True)
@@ -139,7 +139,7 @@ def test_a_side_whose_memory_lay_badly_in_all_of_a_few_rounds_may_be_as_quick_as
     assert found.low < 0.78 < 1.0 < found.high
     found = of_rounds(slow, both, displaced=True)
     assert found.low < 1.0 < 1.28 < found.high
-    # Both have been seen: nothing is hidden. And after many rounds it would have been.
+    # Nothing is hidden if both sides had both speeds, or after many rounds: a quick speed would have been seen.
     for reference, candidate in ((both, both[::-1]), (placed(rng, 0.5, 14), placed(rng, 0.0, 14))):
         assert of_rounds(reference, candidate, displaced=True).width < 0.05
 
@@ -150,7 +150,7 @@ def test_one_slow_round_does_not_say_that_the_other_side_hides_something() -> No
 
 
 def test_rounds_of_calls_from_the_host_that_agree_by_chance_do_not_end_a_timing() -> None:
-    """Rounds until they agree to a hundredth: intervals still cover the truth, where plain ones of so few do not."""
+    """Rounds end when they agree to a hundredth. Intervals still cover the truth; plain ones often do not."""
     missed = {"plain": 0, "as called": 0}
     for seed in range(300):
         rng = random.Random(seed)
@@ -188,7 +188,7 @@ def test_what_no_round_shows_makes_the_interval_wider() -> None:
         wider = widened(exact, 50e-6, 50e-6, **more)  # type: ignore[arg-type]
         assert wider[0] < low
         assert wider[1] > high
-    assert widened(exact, 5e-6, 5e-6)[1] > high  # a fixed error is more of a short call
+    assert widened(exact, 5e-6, 5e-6)[1] > high  # a fixed error is a larger share of a short call
     assert widened(exact, 1, 1)[1] == pytest.approx(1 + ratio._DEAD_BAND, abs=1e-5)
 
 
@@ -197,7 +197,7 @@ def test_a_kernel_against_itself_is_not_called_faster() -> None:
     for _ in range(200):
         sides = []
         for _ in range(2):
-            process = rng.gauss(50e-6, 0.05e-6)  # what two processes differ by
+            process = rng.gauss(50e-6, 0.05e-6)  # the difference between two processes
             sides.append([process + rng.gauss(0, 0.2e-6) for _ in range(4)])
         low, high = widened(of_rounds(sides[0], sides[1]), 50e-6, 50e-6)
         wins += low > 1 or high < 1
@@ -208,7 +208,7 @@ def test_what_coming_first_brings_is_nobodys_speedup_and_no_uncertainty() -> Non
     rng = random.Random(9)
     first = [[1e-3 * rng.gauss(1, 0.003) for _ in range(20)] for _ in range(2)]
     reference, candidate = ([*side] for side in first)
-    for at in range(20):  # who comes second takes a tenth more
+    for at in range(20):  # the side that comes second takes a tenth more
         (candidate if at % 2 == 0 else reference)[at] *= 1.1
     found = of_rounds(reference, candidate)
     assert found.value == pytest.approx(1, abs=0.003)
@@ -220,7 +220,7 @@ def test_what_coming_first_brings_is_nobodys_speedup_and_no_uncertainty() -> Non
 
 
 def delayed(rng: random.Random, rounds: int) -> list[list[float]]:
-    """Calls that a neighbour on the host makes take half as long again, now and then, for a round or two."""
+    """Return rounds of four calls. In some rounds, a neighbour on the host makes them take about half as long again."""
     slow = [rng.uniform(1.3, 1.6) if rng.random() < 0.4 else 1 for _ in range(rounds)]
     return [[2e-3 * factor * rng.gauss(1, 0.03) for _ in range(4)] for factor in slow]
 
@@ -229,7 +229,7 @@ def middles(rounds: list[list[float]]) -> list[float]:
     return [statistics.median(calls) for calls in rounds]
 
 
-def test_a_host_that_delays_single_calls_changes_less_than_in_pairs() -> None:
+def test_a_host_that_delays_whole_rounds_changes_less_than_in_pairs() -> None:
     rng = random.Random(3)
     pairs = [(delayed(rng, 20), delayed(rng, 20)) for _ in range(200)]
     found = [of_delayed_rounds(*pair) for pair in pairs]
@@ -240,7 +240,7 @@ def test_a_host_that_delays_single_calls_changes_less_than_in_pairs() -> None:
 
 
 def test_rounds_after_which_the_host_was_slow_do_not_count_where_there_are_enough_others() -> None:
-    """Three of four rounds of one side on a core that somebody else used: half of its calls are not quick."""
+    """Somebody else used the core in three of four rounds of one side, so its quicker half contains slow calls."""
     rng = random.Random(5)
 
     def rounds(slow: Sequence[bool]) -> list[list[float]]:
@@ -272,7 +272,10 @@ def test_rounds_that_nothing_delays_are_paired_and_memory_that_lies_badly_is_not
 
 
 def test_where_device_times_depend_on_memory_few_quick_rounds_are_enough() -> None:
-    """A convolution against itself on an H200: of 21 rounds 8 and 5 were quick, and others took a quarter longer."""
+    """As for a convolution against itself on an H200: 8 and 5 of 21 rounds were quick, the others a quarter slower.
+
+    Here 5 and 13 rounds are quick.
+    """
     rng = random.Random(7)
 
     def rounds(quick: int) -> list[list[float]]:
@@ -313,7 +316,7 @@ def test_calls_that_leave_their_work_out_now_and_then_bring_nothing() -> None:
 
 
 def disturbed(rng: random.Random, visits: int) -> list[list[float]]:
-    """Visits of eight short calls: some on a core that another one uses as well, and the first call of each is late."""
+    """Return visits of eight short calls. Some share their core with others, and the first call of each is late."""
     slow = [rng.uniform(1.5, 2.0) if rng.random() < 0.25 else 1 for _ in range(visits)]
     return [
         [40e-6 * factor * (1 + rng.expovariate(5) + (at == 0)) * rng.gauss(1, 0.02) for at in range(8)]
@@ -332,7 +335,7 @@ def test_of_short_calls_those_of_all_visits_tell_more_than_the_middles_of_a_few(
 
 
 def test_two_rounds_of_calls_from_the_host_that_agree_by_chance_say_little() -> None:
-    """A recurrent layer against itself on an H200: two rounds fit into the lease, and a visit took a quarter longer."""
+    """A recurrent layer against itself on an H200: two rounds fitted into the lease, one side was a quarter slower."""
     sides = [[0.0932], [0.0930]], [[0.1190], [0.1195]]
     sure, unsure = (of_delayed_rounds(*sides, host=host) for host in (0.0, 0.7))
     assert sure.high < 0.82

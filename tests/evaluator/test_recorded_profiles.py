@@ -1,8 +1,8 @@
-"""Profiles that torch's profiler has made on a GPU, and their coverages as one works them out by hand.
+"""Profiles that torch's profiler made on a GPU, and their coverages, which were computed by hand.
 
-recorded_profiles.jsonl: what the harness said of candidates of corpus/honest, corpus/attacks and corpus/field with
-`enable_profiling`, on one H100 (driver 580, torch 2.11), 2026-11-25, seconds cut off after the nanosecond. Only what a
-profiler says can tell whether kernels are found again by their names: templates, macros, anonymous namespaces.
+recorded_profiles.jsonl holds what the harness reported for candidates of corpus/honest, corpus/attacks and corpus/field
+with `enable_profiling`, on one H100 (driver 580, torch 2.11), 2026-11-25, with seconds cut off after the nanosecond.
+Only a profiler's own output can show that kernels are found by their names: templates, macros, anonymous namespaces.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ pytestmark = pytest.mark.pure
 LINES = (Path(__file__).parent / "recorded_profiles.jsonl").read_text().splitlines()
 RECORDED = {said.pop("candidate"): said for said in map(json.loads, LINES)}
 
-#: Of five calls: microseconds in own kernels and in all, launches of own kernels and of all, and KernelGYM's share: device
-#: time of rows that have a name of an own kernel, over device and host time of all rows.
+#: Of five calls: microseconds in own kernels and in all kernels, launches of own kernels and of all kernels, and
+#: KernelGYM's share: device time of the rows with the name of an own kernel, over device and host time of all rows.
 BY_HAND = {
-    # A Triton kernel, and four things that torch does: a sum of floats, a comparison, a conversion, a sum of integers, a
-    # division. Operators have the host time, and the device time of their kernels once more.
+    # A Triton kernel, and five kernels of torch: a sum of floats, a comparison, a conversion, a sum of integers, and a
+    # division. Rows of operators have the host time, and repeat the device time of their kernels.
     "cross_entropy_online": (
         (236.357, 236.357 + 14.816 + 7.52 + 12.481 + 12.929 + 9.569),
         (5, 30),
@@ -61,7 +61,7 @@ BY_HAND = {
         (5, 10),
         57.666 / (1687.726 + 412.836 + 1687.726 + 57.666),
     ),
-    # A CUDA graph of the candidate's own: its kernel is launched by the replay, copies go in and out.
+    # The candidate's own CUDA graph: the replay launches its kernel, and inputs and outputs are copied.
     "cuda_graph_triton_two_inputs": (
         (899.768, 904.438 + 899.768),
         (5, 15),
@@ -71,7 +71,7 @@ BY_HAND = {
 
 
 class Recorded:
-    """A candidate whose runner says what was recorded."""
+    """A candidate whose runner reports a recorded profile."""
 
     def __init__(self, name: str, backend: str) -> None:
         policy = "PROVENANCE_POLICY_LABEL"

@@ -1,4 +1,4 @@
-"""A reference with a backend of its own, torch.compile, through a real judge: made ready in the runner where it is timed."""
+"""A reference with its own backend (torch.compile) in a real judge: the runner that times it compiles it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_a_reference_with_a_backend_of_its_own_is_made_ready_where_it_is_timed(j
         **limits(timing=120),
     )
     result = judge.evaluate(asked)
-    if result["outcome"] == "REFERENCE_ERROR":  # no compiler here: said so, and blamed on nobody else
+    if result["outcome"] == "REFERENCE_ERROR":  # there is no compiler here: the message says so
         assert "compil" in result["message"].lower()
         return
     assert result["outcome"] == "CORRECT", result["message"]

@@ -1,4 +1,4 @@
-"""Which reference runner a candidate is timed beside, by the paces of both. Runners are made up here: only paces count."""
+"""Which reference runner serves a candidate, by the paces of both. Runners are fakes: only their paces count."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUICK, ALSO_QUICK, SLOW = 1.95, 1.96, 2.10
 
 
 class Made(References):
-    """References whose runners are born with these paces, one after the other."""
+    """References whose new runners get these paces, one after the other."""
 
     def __init__(self, pool: Pool, paces: list[float]) -> None:
         super().__init__(CpuDevice(), pool, cast(Processors, None))
@@ -60,7 +60,7 @@ async def timed_beside(references: Made, pace: float, *, fails: bool = False) ->
 async def test_a_reference_of_another_pace_serves_one_candidate_only(pool: Pool) -> None:
     references = Made(pool, [QUICK, ALSO_QUICK, ALSO_QUICK, SLOW])
     assert await timed_beside(references, QUICK) == QUICK
-    # No twin was to be had, twice: the third candidate does not pay for that.
+    # Twice no twin can be found. The third candidate still gets one.
     assert [await timed_beside(references, SLOW) for _ in range(2)] == [ALSO_QUICK] * 2
     assert [await timed_beside(references, SLOW) for _ in range(2)] == [SLOW, SLOW]
     assert await timed_beside(references, QUICK) == QUICK

@@ -1,4 +1,4 @@
-"""References in runners of their own: real ones, kept for their next candidates, and blamed for what is their own doing."""
+"""References in real runners of their own, which are kept for later candidates, and blamed for their own failures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.evaluator.judge_harness import DEVICE, REFERENCE, Judge, limits, requ
 pytestmark = pytest.mark.alone
 
 TWIN = REFERENCE.replace("class Model(", "class ModelNew(")
-#: Where a reference finds out that it is being timed: in a runner, and not in the judge.
+#: True where a reference is timed: in a runner, and not in the judge.
 IN_RUNNER = "__import__('os').environ.get('USER') == 'candidate'"
 
 
@@ -24,7 +24,7 @@ def timed(judge: Judge, reference: str = REFERENCE, kernel: str = TWIN, **change
 
 
 def when_timed(statement: str) -> str:
-    """A reference that does that only where it is timed."""
+    """Return a reference that executes `statement` only where it is timed."""
     return REFERENCE.replace(
         "    def forward(self, x):\n", f"    def forward(self, x):\n        if {IN_RUNNER}:\n            {statement}\n"
     )
@@ -52,7 +52,7 @@ def test_one_reference_runner_serves_all_candidates_of_its_problem(judge: Judge)
     for _ in range(3):
         assert timed(judge)["outcome"] == "CORRECT"
     kept = [process for process in before if process.is_running()]
-    assert len(kept) >= 3  # the outer half, the warden and the runner of the reference at the least
+    assert len(kept) >= 3  # at least the outer half, the warden and the runner of the reference
 
 
 def test_a_reference_that_only_fails_where_it_is_timed_is_to_blame_itself(judge: Judge) -> None:
@@ -90,7 +90,7 @@ def test_a_reference_that_hangs_once_it_is_timed_is_given_up(judge: Judge) -> No
 def test_a_reference_runner_that_is_killed_is_made_anew(judge: Judge) -> None:
     assert timed(judge)["outcome"] == "CORRECT"
     for process in psutil.Process(judge.zygote.pid).children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):  # it ends with its parent
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended with its parent
             process.kill()
     deadline = time.monotonic() + 60
     while (result := timed(judge))["outcome"] == "INFRASTRUCTURE_ERROR":

@@ -1,4 +1,4 @@
-"""The roofline: what a call moves and computes at the least, what the device can do, and what follows for a candidate."""
+"""The roofline: the least that a call moves and computes, what the device can do, and what follows for a candidate."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_fixed_cases_have_bytes_alone() -> None:
 
 @pytest.fixture(params=["untouched", "older", "newer"])
 def switch(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The value of torch's switch for TF32, set in one of the ways that references have."""
+    """The value of torch's switch for TF32, set in one of the ways that references may use."""
     if request.param == "older":
         MATMUL.allow_tf32 = True
     elif request.param == "newer":
@@ -175,16 +175,16 @@ def test_the_longer_of_both_is_the_roof(work: Work, least: float, bound: pb.Roof
         (8_000_000, 0.0079, False),
         (8_000_000, 0.0065, False),
         (8_000_000, 0.0063, True),
-        (3_900_000, 0.0001, False),  # a cache holds a good part of that
+        (3_900_000, 0.0001, False),  # a cache may hold a good part of it
     ],
 )
 def test_only_what_is_quicker_than_reading_large_inputs_is_found(input_bytes: int, seconds: float, found: bool) -> None:
-    # Parameters may be read once for many calls, by a candidate that knows them: they prove nothing.
+    # Bytes of parameters prove nothing: a candidate that knows them may read them once for many calls.
     assert bool(implausible(Work(input_bytes, 1 << 30, 0), 1e9, 1_000_000, seconds)) == found
 
 
 class SmallCache(CpuDevice):
-    """What is large beside its cache is soon copied."""
+    """A CPU with a small cache, so that copying several times as much takes little time."""
 
     def cache_bytes(self) -> int:
         return 1 << 10
@@ -233,7 +233,7 @@ def test_whatever_comes_and_goes(body: str, inputs: str, nbytes: int, flops: int
     assert said is not None
     assert (said.bytes, said.flops) == (nbytes, flops)
     assert bool(said.flops_per_second) == bool(flops)
-    computing = flops / said.flops_per_second if flops else 0.0  # which is longer depends on the machine
+    computing = flops / said.flops_per_second if flops else 0.0  # the machine decides which one is longer
     assert (said.bound == pb.Roofline.BOUND_COMPUTE) == (computing > nbytes / said.bytes_per_second)
 
 
@@ -270,7 +270,7 @@ def test_a_gpu_is_measured_to_do_what_gpus_do() -> None:
 
 
 def test_counting_does_not_bring_dynamo_along() -> None:
-    """It takes two seconds to import, for which a judge would stand still."""
+    """Importing it takes two seconds, in which a judge would stand still."""
     program = """
 import sys
 import torch

@@ -1,4 +1,4 @@
-"""Which rounds a timing goes on with: for what is known worse, as long as that is not known well enough."""
+"""Which rounds a timing adds: those for the less precise ratio, until both are precise enough."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def session(*, queued: bool = True, precision: float = 0.01) -> TimingSession:
 
 
 def measured(device: float, host: float, *, per_call: float = 1e-3, queued: bool = True) -> Measured:
-    """Ten rounds whose device times vary by one share and whose end-to-end times by another."""
+    """Return ten rounds whose device times vary by the share `device`, and whose end-to-end times vary by `host`."""
     rng = random.Random(5)
     planned = effort.plan(per_call, per_set=0.0, calls=100, longest=40, limit=60, queued=queued)
     made = Measured(planned, paced_nothing=[PacedBurst([0.0], [0.0], 0.0)])
@@ -72,7 +72,7 @@ def test_device_times_tell_whether_it_matters_where_memory_lies() -> None:
         PacedBurst([-1e-3], [-1e-3], 0.0)
     ]  # from end to end a call takes twice what the device needs
     assert hosts.launch_bound
-    assert hosts.memory_matters is False  # where the host has been is what device times of such calls vary by
+    assert hosts.memory_matters is False  # the host causes the variation of such device times
 
 
 def test_rounds_for_end_to_end_times_alone_are_longer_unless_the_host_decides() -> None:
@@ -99,12 +99,12 @@ def test_short_calls_end_when_rounds_differ_by_less_than_processes_and_nobody_wa
     assert session(precision=0.001)._wanted(measured(noise, 0.05, per_call=20e-6), PLENTY) == (False, False)
     assert session(precision=0.001)._wanted(measured(noise, 0.05, per_call=2e-3), PLENTY) == (False, True)
     assert session(precision=0.001)._wanted(measured(0.06, 0.05, per_call=20e-6), PLENTY) == (True, False)
-    for per_call, wants_device in ((20e-6, False), (200e-6, True)):  # what processes differ by is less of a longer call
+    for per_call, wants_device in ((20e-6, False), (200e-6, True)):  # processes differ by less of a longer call
         assert session()._wanted(measured(0.01, 0.05, per_call=per_call), PLENTY) == (wants_device, False)
 
 
 def test_short_calls_that_are_quicker_than_the_device_count_as_what_it_needs() -> None:
-    """A candidate that works in every other paced call only: nobody looks at most of them."""
+    """The candidate works only in every other paced call, because few outputs of these calls are compared."""
     cheating = measured(0.001, 0.01, per_call=100e-6)
     cheating.candidate = [
         dataclasses.replace(visit, paced=PacedBurst([5e-6, *visit.paced.seconds], [], 0.0))
@@ -120,7 +120,7 @@ def test_short_calls_that_are_quicker_than_the_device_count_as_what_it_needs() -
 async def test_bursts_of_nothing_are_made_again_on_a_host_that_is_slow_but_not_for_ever(
     per_call: float, quick: bool, made: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that was slow is not kept while there is time, and where nobody chases end-to-end times any will do."""
+    """A slow burst is dropped while there is time. If end-to-end times are not pursued, any burst is kept."""
     clock = iter(range(100))
     monkeypatch.setattr(rounds, "time", SimpleNamespace(monotonic=lambda: 0.025 * next(clock)))
 

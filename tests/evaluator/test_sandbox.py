@@ -101,7 +101,7 @@ if os.fork() == 0:
     assert judge.evaluate(request(candidate(prologue=code)))["outcome"] == "CORRECT"
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
-        # A spare (warden, its outer half, runner) may have started meanwhile; a remaining sleeper would be one more.
+        # A spare (warden, its outer half, runner) may have started meanwhile. A surviving sleeper would be one more.
         new = [p for p in psutil.process_iter() if p.pid not in before and _is_ours(p, judge)]
         if len(new) <= 3:
             return

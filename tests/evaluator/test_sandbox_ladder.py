@@ -16,12 +16,12 @@ from tests.evaluator.judge_harness import DEVICE, Judge, candidate, limits, prin
 
 pytestmark = pytest.mark.alone
 
-#: Starts a program as root of an ordinary container: without CAP_SYS_ADMIN (21), therefore without namespaces.
+#: Starts a program as root of an ordinary container: without CAP_SYS_ADMIN (21), and therefore without namespaces.
 NO_NAMESPACES = (
     *(sys.executable, "-c"),
     "import ctypes, os, sys; ctypes.CDLL(None).prctl(24, 21, 0, 0, 0); os.execv(sys.argv[1], sys.argv[1:])",
 )
-#: The same as an ordinary user, as far as root can imitate one.
+#: Starts a program as an ordinary user, as far as root can imitate one.
 NO_ROOT = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
 
 MECHANISMS = ("user_namespace", "pid_namespace", "network_namespace", "ipc_namespace", "mount_namespace")

@@ -1,4 +1,4 @@
-"""Each sandbox layer alone: candidates in private namespaces test filters; others use invented or real systems."""
+"""Each sandbox layer alone: candidates in private namespaces test filters; other tests use fake or real systems."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ for name in os.listdir("."):
     assert "files: True ENOSPC" in logs
 
 
-# The filter as a program, also for machines other than this one
+# The filter as a program, also for other machines
 
 
 def run_filter(machine: str, number: int, *arguments: int, own: bool = True, arch: int | None = None) -> int:
@@ -317,7 +317,7 @@ def test_why_there_is_no_control_group(tmp_path: Path, change: dict[str, str], r
 
 
 class _Unlimited(cgroup.Group):
-    """A group on kernels whose memory and pids controllers serve version 1."""
+    """A group without limits, because the memory and pids controllers of a host may serve version 1."""
 
     def _write(self, name: str, text: str) -> None:
         if name not in ("memory.max", "pids.max"):

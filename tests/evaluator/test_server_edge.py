@@ -33,7 +33,7 @@ from tests.waiting import eventually
 async def edge(
     *cells: CellSettings, **options: Any
 ) -> AsyncIterator[tuple[pb_grpc.EvaluatorServiceAsyncStub, RunningNode]]:
-    """A node that is served, and a stub for it."""
+    """Serve a node. Yield a stub for it, and the node."""
     async with running_node(*cells, **options) as b:
         server = serving.make_server(ServerInterceptor(b.prometheus))
         pb_grpc.add_EvaluatorServiceServicer_to_server(EvaluatorService(b.node), server)
@@ -153,7 +153,7 @@ async def test_a_malformed_request_names_every_bad_field() -> None:
             "grpc_method": "Evaluate",
             "grpc_code": "INVALID_ARGUMENT",
         }
-        await eventually(lambda: b.sample("grpc_server_handled_total", **labels))  # counted after its answer
+        await eventually(lambda: b.sample("grpc_server_handled_total", **labels))  # it is counted after its answer
 
 
 async def test_refusals_have_their_codes() -> None:

@@ -132,7 +132,7 @@ async def test_sigterm_finishes_what_runs_and_takes_nothing_new(tmp_path: Path) 
 
 
 async def at_work(fleet: Fleet, *assignments: tuple[str, ...]) -> None:
-    """Wait for the node's Work stream, and assign to it tokens with their scripts."""
+    """Wait for the node's Work stream, and assign tokens with their scripts to the node."""
     await eventually(lambda: bool(fleet.streams) and bool(fleet.stream.messages))
     for token, *steps in assignments:
         fleet.stream.assign(token, *steps)
@@ -156,7 +156,7 @@ async def test_sigterm_waits_until_the_scheduler_has_the_results(tmp_path: Path)
         gate.touch()
         await eventually(lambda: bool(fleet.stream.results("t1") and fleet.stream.results("t2")))
         fleet.stream.say(acknowledged_attempt_tokens=["t1"])
-        heard = len(fleet.heard)  # for longer than a step of a stop takes
+        heard = len(fleet.heard)  # wait for longer than the time limit of a step of a stop
         await eventually(lambda: len(fleet.heard) > heard + 35 and list(fleet.last.attempt_tokens) == ["t2"], 30)
         assert server.process.returncode is None, "it still has a result, and its lease"
         fleet.stream.say(acknowledged_attempt_tokens=["t2"])
@@ -195,7 +195,7 @@ async def test_a_stop_waits_for_a_scheduler_that_is_gone_no_longer_than_the_leas
 
 @asynccontextmanager
 async def evaluator_of(fleet: Fleet, *flags: str) -> AsyncIterator[tuple[Evaluator, Callable[[], Awaitable[None]]]]:
-    """Run an evaluator for `fleet`, and return a way to end it."""
+    """Run an evaluator whose scheduler is `fleet`. Yield it, and a function that ends the scheduler."""
     async with AsyncExitStack() as stack:
         port = await stack.enter_async_context(serving_fleet(fleet))
         async with evaluator(f"--scheduler=127.0.0.1:{port}", *flags) as (server, _):

@@ -1,4 +1,4 @@
-"""EvalSpec: the request to a judge, read from the message."""
+"""EvalSpec: the request to a judge, as it is read from the message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stress inputs: what must stay as it is stays, and each kind takes away the support that it is meant to take away."""
+"""Stress inputs: each kind makes the change that it is meant to make, and keeps what candidates may rely on."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_large_is_large_and_has_rows_of_one_sign() -> None:
     rows = [row for row in result if bool((row < 0).all())], [row for row in result if bool((row > 0).all())]
     for one_sided in rows:
         assert len(one_sided) >= 15
-        assert min(float(row.abs().min()) for row in one_sided) >= 200  # no small values: no zero can be padded
+        assert min(float(row.abs().min()) for row in one_sided) >= 200  # so padding with zeros is wrong
 
 
 def test_rows_get_scales_of_their_own() -> None:
@@ -184,7 +184,7 @@ def test_sorted_rows_go_both_ways() -> None:
 @pytest.mark.parametrize("amplitude", [45.0, 5.0])
 def test_running_products_of_a_wave_sink_and_rise_again(amplitude: float) -> None:
     products = changed("wave", normal(16, 512), amplitude=amplitude).double().abs().log().cumsum(-1)
-    # Each factor is unsteady: sums of 256 of them stray by about 1.
+    # Each factor is random: sums of 256 of their logarithms are off by about 1.
     assert bool((products[:, 255] < 4 - amplitude).all())
     assert bool((products[:, -1].abs() < 6).all())
 

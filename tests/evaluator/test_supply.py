@@ -1,4 +1,4 @@
-"""Inputs for bursts: fresh, drawn ahead as far as memory goes, and each answer for just the set that it belongs to."""
+"""Inputs for bursts: they are fresh, drawn ahead as far as memory allows, and each answer belongs to its own set."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ async def test_each_set_is_new_and_each_answer_its_own(stress: bool) -> None:
     made = supply(stress=stress)
     seen = set()
     await made.draw_ahead([8, 8], turn)
-    for checked in (3, 3, 1):  # of what is drawn while everybody stands still, one output is looked at
+    for checked in (3, 3, 1):  # of a batch that is drawn while all others are stopped, one output is checked
         batch = made.take(8)
         assert len(batch.right) == checked
         for index, (x, mask) in enumerate(sets(made, batch)):
             seen.add(tuple(x.flatten().tolist()))
-            assert set(mask.flatten().tolist()) <= {0, 1}  # labels are not changed, whatever is
+            assert set(mask.flatten().tolist()) <= {0, 1}  # stress never changes labels
             if index in batch.right:
                 assert torch.equal(batch.right[index].expected.leaves[0].value, torch.relu(x) * mask)
     assert len(seen) == 24

@@ -22,11 +22,11 @@ def gpu(memory: int) -> Device:
 @pytest.mark.parametrize(
     ("inputs", "outputs", "ahead"),
     [
-        (1024, 512, 404 * 1024 + (48 + 400) * 512),  # three answers of each of sixteen batches
+        (1024, 512, 404 * 1024 + (48 + 400) * 512),  # three answers for each of sixteen batches
         (64 * MIB, 64 * MIB, (48 + 4 + 16 + 32) * 64 * MIB),
         (GIB, GIB, (3 + 3 + 3 + 2) * GIB),
-        (2 * GIB, 4 * GIB, (1 + 1) * 2 * GIB),  # an answer fits no more than an output that waits
-        (4 * GIB, 256, (16 + 400) * 256),  # no set fits
+        (2 * GIB, 4 * GIB, (1 + 1) * 2 * GIB),  # neither an answer nor a waiting output fits
+        (4 * GIB, 256, (16 + 400) * 256),  # no input set fits
         (16 * GIB, 8 * GIB, 0),
     ],
 )

@@ -1,4 +1,4 @@
-"""Device time: what is believed, what is not, and what a lie costs. The bursts are made up; real ones are elsewhere."""
+"""Device time: which claims are believed, and what a lie costs. Bursts are made up; other tests have real ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 
 pytestmark = pytest.mark.pure
 
-#: Lengths as a session makes them.
+#: Burst lengths as a timing session draws them.
 LENGTHS = [length(24, 40, random.Random(seed)) for seed in range(8)]
 
 
@@ -54,7 +54,7 @@ WARM_EMPTY = bursts(0.0, 2e-6, overhead=10e-6, seed=4)
 
 
 def judged(true: float, cold: float | Sequence[float], warm: float | None = None, *, noise: float = 5e-6) -> Timing:
-    """What is concluded about a kernel that takes `true` seconds and whose runner says `cold` and `warm`."""
+    """Return the conclusion about a kernel that takes `true` seconds and whose runner claims `cold` and `warm`."""
     said = warm if warm is not None else cold if isinstance(cold, float) else sum(cold) / len(cold)
     warm_bursts = bursts(true, said, overhead=10e-6, noise=noise)
     return conclude(Evidence(bursts(true, cold, noise=noise), EMPTY, warm_bursts, WARM_EMPTY))
@@ -81,7 +81,7 @@ def test_slope_takes_fixed_costs_off() -> None:
 
 @pytest.mark.parametrize("true", [3e-6, 50e-6, 5e-3])
 def test_honest_times_are_those_of_the_device(true: float) -> None:
-    timing = judged(true, true + 2e-6)  # events cost a little themselves
+    timing = judged(true, true + 2e-6)  # events themselves take a little time
     assert timing.clock == pb.TimingStats.CLOCK_DEVICE_EVENTS
     assert timing.doubt is None
     assert timing.median == pytest.approx(true + 2e-6)
@@ -90,9 +90,9 @@ def test_honest_times_are_those_of_the_device(true: float) -> None:
 @pytest.mark.parametrize(
     ("cold", "warm", "found"),
     [
-        (5e-6, 5e-6, "T01"),  # hidden everywhere
-        (5e-6, 1000e-6, "T16"),  # honest where nothing lies between the calls, and only there
-        (1000e-6, 5e-6, "T01"),  # the other way round
+        (5e-6, 5e-6, "T01"),  # work is hidden everywhere
+        (5e-6, 1000e-6, "T16"),  # honest only where nothing lies between the calls
+        (1000e-6, 5e-6, "T01"),  # honest only in cold bursts
         (1e-9, 1e-9, "T28"),
     ],
 )
@@ -116,9 +116,9 @@ def test_claiming_more_than_the_truth_is_believed() -> None:
 @pytest.mark.parametrize(
     "claims",
     [
-        [150e-6, 2.5e-6, 2.5e-6],  # work in every third call
-        [98e-6] * 16 + [4e-6] * 24,  # well over half are small
-        [4e-6] * 39 + [1900e-6],  # one call bears everything
+        [150e-6, 2.5e-6, 2.5e-6],  # only every third call works
+        [98e-6] * 16 + [4e-6] * 24,  # more than half of the claims are small
+        [4e-6] * 39 + [1900e-6],  # one call claims nearly all of the time
     ],
 )
 def test_uneven_claims_cost_what_the_calls_cost(claims: list[float]) -> None:
@@ -153,7 +153,7 @@ def test_noisy_bursts_accuse_nobody_and_count_as_they_are() -> None:
 def delayed(
     per_call: float, rng: random.Random, *, pairs: int, fixed: float = 1.5e-3, scale: float = 60e-6
 ) -> list[Burst]:
-    """Pairs of a short and a long burst, each later by some delay: mostly small, sometimes long."""
+    """Return pairs of a short and a long burst. Each has a random delay, mostly a short one, sometimes a long one."""
     return [
         Burst(count, fixed + count * per_call + rng.expovariate(1 / scale), [per_call] * count)
         for _ in range(pairs)
@@ -195,7 +195,7 @@ def test_hidden_work_shows_however_much_the_clock_jitters() -> None:
     rng = random.Random(5)
     for _ in range(20):
         warm = [
-            Burst(burst.calls, burst.wall_seconds, [50e-6] * burst.calls)  # what it takes is twice what is claimed
+            Burst(burst.calls, burst.wall_seconds, [50e-6] * burst.calls)  # a call takes twice the claim
             for burst in delayed(110e-6, rng, pairs=16)
         ]
         timing = conclude(Evidence(bursts(50e-6, 50e-6), EMPTY, warm, delayed(10e-6, rng, pairs=16)))
@@ -204,7 +204,7 @@ def test_hidden_work_shows_however_much_the_clock_jitters() -> None:
 
 
 def test_a_clock_that_is_not_sharp_adds_only_what_it_says_beyond_the_claim() -> None:
-    """Calls that find their inputs where no call has been take longer, by device events as well; that is no lie."""
+    """Calls whose inputs lie where no call has been take longer, also by device events. That is no lie."""
     slower = [
         Burst(burst.calls, burst.wall_seconds, [72e-6] * burst.calls) for burst in bursts(72e-6, 72e-6, overhead=10e-6)
     ]
@@ -219,7 +219,7 @@ def test_a_clock_that_is_not_sharp_adds_only_what_it_says_beyond_the_claim() -> 
 
 
 def test_noise_is_no_cover_for_a_cold_claim_that_no_warm_call_bears_out() -> None:
-    """Cold calls are said to take 8 us, warm ones what they do: a noisy clock cannot object, and yet is not ignored."""
+    """The claim is 8 us for cold calls, and true for warm ones. A noisy clock cannot contradict it, but counts."""
     warm = [
         Burst(burst.calls, burst.wall_seconds + (30e-3 if at % 2 else 0.0), [2e-3] * burst.calls)
         for at, burst in enumerate(bursts(2e-3, 2e-3, overhead=10e-6))
@@ -232,7 +232,7 @@ def test_noise_is_no_cover_for_a_cold_claim_that_no_warm_call_bears_out() -> Non
 @pytest.mark.parametrize("scale", [1e-3, 10e-3, 40e-3])
 @pytest.mark.parametrize("pairs", [2, 3, 6])
 def test_noise_is_no_cover_for_a_clock_that_is_forged_everywhere(pairs: int, scale: float) -> None:
-    """All device times are a 64th of the truth. Where short bursts happen to wait, the slope may be anything."""
+    """All device times are a 64th of the truth. If short bursts wait by chance, the slope may have any value."""
     rng = random.Random(pairs)
     for _ in range(200):
         warm, cold = (
@@ -256,7 +256,7 @@ def test_lengths_differ_cannot_be_predicted_and_stay_within_the_longest() -> Non
     assert length(24, 1, random.Random(1)) == 1
 
 
-# Bursts of one length only: no more calls can be queued, or each takes long
+# Bursts of one length only, because no more calls can be queued, or each takes long
 
 
 def alike(
@@ -286,7 +286,7 @@ def test_and_lies_about_them_are_not() -> None:
     assert timing.median >= 19e-3
 
 
-#: What three bursts may be late by when the judge's copying of inputs waits for other contexts, as seen on an H200.
+#: Delays of three bursts in seconds, as seen on an H200 when the judge's copy of inputs waits for other contexts.
 LATE = (0.0, 1.75e-3, 1.86e-3)
 
 
@@ -306,7 +306,7 @@ def test_delays_made_to_excuse_a_lie_do_not_make_it_true() -> None:
 
 
 def test_a_clock_that_is_hardly_not_sharp_enough_bears_out_what_it_agrees_with() -> None:
-    """Calls of a millisecond on many GB are timed one by one, and a tenth of one cannot be told."""
+    """Calls of a millisecond on many GB are timed one by one, and the clock cannot detect an error of a tenth."""
     seen, nothing = alike(1.21e-3, 1.15e-3, late=(0.0,)), alike(0.0, 3e-6, late=(0.0,))
     evidence = Evidence(seen, nothing, seen, nothing)
     assert not sharp(evidence)
@@ -319,7 +319,7 @@ def test_a_clock_that_is_hardly_not_sharp_enough_bears_out_what_it_agrees_with()
 
 
 def test_a_large_call_is_not_accused_of_what_copying_its_output_took() -> None:
-    """What an H200 showed of calls on 6.4 GB and on 4.3 GB; of the latter once, with late bursts of nothing."""
+    """As seen on an H200: calls on 6.4 GB, and, once, calls on 4.3 GB with late empty bursts."""
     for seen, claimed, late in ((3.215e-3, 3.037e-3, 0.0), (2.025e-3, 2.024e-3, 52e-6)):
         made, nothing = alike(seen, claimed, late=(0.0,)), alike(0.0, 3e-6, late=(0.0, late, late))
         timing = conclude(Evidence(made, nothing, made, nothing))
@@ -328,7 +328,7 @@ def test_a_large_call_is_not_accused_of_what_copying_its_output_took() -> None:
 
 
 def test_one_late_cold_burst_accuses_nobody() -> None:
-    """What delays a burst is never negative: the one that leaves least tells what a call costs."""
+    """Delays are never negative, so the burst with the least time per call tells what a call costs."""
     seen = bursts(70e-6, 70e-6)
     for at in range(len(seen) - 1):
         delayed_ones = [
@@ -348,7 +348,7 @@ def test_bursts_made_to_last_equally_long_hide_nothing() -> None:
 
 
 def revealed(spread: Sequence[float]) -> list[Burst]:
-    """Bursts of two lengths whose inputs were put there in times of their own, which delay each of them."""
+    """Return bursts of two lengths. Copying their inputs takes a different time for each, and delays it by that."""
     return [
         Burst(count, 1e-3 + late + count * 20e-6, [20e-6] * count, 1e-3 + late)
         for count, late in zip(itertools.cycle((10, 40)), spread, strict=False)

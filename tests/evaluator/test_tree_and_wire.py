@@ -1,4 +1,4 @@
-"""What passes between judge and runner: values as JSON, with described tensors, in frames that no peer can abuse."""
+"""What judge and runner send each other: values as JSON, with described tensors, in frames that nobody can abuse."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_garbage_is_a_protocol_error(garbage: bytes) -> None:
 
 
 def test_the_deepest_output_passes_and_deeper_frames_are_refused() -> None:
-    """A value that the parser takes could still be too deep for code that compares or prints it."""
+    """A value that the parser accepts could still be too deep for code that compares or prints it."""
     deepest: Any = torch.ones(1)
     for _ in range(32):
         deepest = {"part": deepest}
@@ -148,7 +148,7 @@ async def test_a_peer_that_dies_in_the_middle_of_a_frame_has_closed() -> None:
 
 
 async def test_a_peer_that_refuses_what_is_written_and_sends_on_and_on_holds_nobody_up() -> None:
-    """A candidate can do this with its end of the socket alone (SHUT_RD, and a writer that is fast enough)."""
+    """A candidate can do this with its own end of the socket (SHUT_RD, and a writer that is fast enough)."""
     pieces = 0
 
     class Endless(socket.socket):

@@ -1,4 +1,4 @@
-"""What verdicts say, and that whatever they say can be sent and read, where no process is needed to find out."""
+"""What verdicts say, and that all of it can be sent and read. These tests need no processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 
 pytestmark = pytest.mark.pure
 
-#: A lone surrogate, which no message of protobuf holds, and a control character.
+#: Contains a lone surrogate, which no protobuf message can hold, and a control character.
 ODD = "a\ud800b\x1bc"
 ODD_ERROR = ErrorDescription(ODD, (ODD,), ODD, ODD)
 LIMITS = verdict.Limits(1 << 30, 1 << 32)

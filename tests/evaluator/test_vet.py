@@ -177,7 +177,7 @@ def test_default_parameters_pass_only_where_parameters_are_the_defaults(tmp_path
 @pytest.mark.parametrize(
     ("returned", "inputs", "expected"),
     [
-        # Each passes because it is right by chance or by construction, and no other mutant passes.
+        # Each passes because it is right by chance or by construction. Other mutants may pass, too.
         ("x", "torch.ones(8, 4)", {"ones"}),
         (
             "torch.cumsum(x, -1)",
@@ -311,15 +311,15 @@ def test_the_bank_is_in_order() -> None:
 
 
 def test_examination_is_stopped_early_where_nothing_passes(tmp_path: Path) -> None:
-    # Almost without noise: one softmax draw in a hundred is too noisy for the strongest stress, and a weaker one is
-    # tried.
+    # This problem has almost no noise. For a softmax, one draw in a hundred is too noisy for the strongest stress, and
+    # then a weaker one is tried.
     spec = vet._spec(problem(tmp_path, "x * x.abs().amax(-1, keepdim=True)").read_text(), CALIBRATED)
     built = toolkits()["kernelbench"].build(spec, CPU.torch_device, 3)
     calls: list[int] = []
     expected = built.expected
     built.expected = lambda *arguments: calls.append(1) or expected(*arguments)  # type: ignore[method-assign,func-returns-value]
     found = examine(built, spec, CPU)
-    at_first_try = 2 + len(found.held)  # two nominal draws, and one per kind of stress: then no mutant is left
+    at_first_try = 2 + len(found.held)  # two nominal draws, and one per kind of stress; then no mutant is left
     changed_data = 6  # halves, sampled, first row, signs, and the finest tier
     assert len(calls) == at_first_try + changed_data
 

@@ -1,4 +1,4 @@
-"""The arrows between the evaluator's folders, read from the imports in the source."""
+"""Rules for the source, above all which folder may import which, read from the imports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 MODULES = layout.modules(ROOT)
 
-#: Allowed imports between the evaluator's folders, lowest floor first; "" is its entry points and old names.
+#: For each of the evaluator's folders, those that it imports, lowest floor first; "" is entry points and old names.
 ARROWS = {
     "shared": set(),
     "walls": {"shared"},
@@ -111,7 +111,7 @@ def test_no_folder_of_the_evaluator_imports_a_higher_one() -> None:
         "kerneldyno.evaluator.server.main",
         "kerneldyno.evaluator.server.node",
         "kerneldyno.cli",
-        "kerneldyno.evaluator.runner.zygote",  # until it has restarted: it would import all of it twice
+        "kerneldyno.evaluator.runner.zygote",  # until it has restarted; otherwise it would import torch twice
     ],
 )
 def test_torch_stays_out_of_the_process(module: str) -> None:
@@ -120,7 +120,7 @@ def test_torch_stays_out_of_the_process(module: str) -> None:
 
 
 def test_neither_zygote_nor_runner_imports_protobuf() -> None:
-    """Every runner would pay for it in memory, and hold a parser that it has no use for."""
+    """Protobuf would cost memory in every runner, which has no use for its parser."""
     runner = "kerneldyno.evaluator.runner"
     code = (
         f"import sys, {runner}.zygote, {runner}.harness, {runner}.warden, {runner}.reference as reference\n"
@@ -141,6 +141,6 @@ def test_no_cancellation_is_lost() -> None:
 
 
 def test_no_two_files_of_tests_have_one_name() -> None:
-    """A test file is found by its name, in reports and by people."""
+    """People find a test file by its name, for example in reports."""
     names = [path.name for path in ROOT.glob("tests/**/test_*.py")]
     assert len(names) == len(set(names)), sorted(name for name in set(names) if names.count(name) > 1)

@@ -1,1 +1,1 @@
-"""The HTTP gateway, on real sockets."""
+"""Tests of the HTTP gateway, on real sockets."""

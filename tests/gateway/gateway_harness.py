@@ -1,4 +1,4 @@
-"""A gateway on a real port, before a real scheduler with a scripted node; and what trainers send to it, as they send it."""
+"""A gateway on a real port, a real scheduler with a scripted node, and requests as trainers send them."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ PROMPT = (
 
 
 def response(script: str = "speedup=2.0", mark: str = "") -> str:
-    """A model's answer whose candidate the scripted node follows."""
+    """Return a model's answer with a candidate that tells the scripted node what to do."""
     return f"Here it is {mark}\n```python\n# {script}\nclass ModelNew:\n    pass  # {mark}\n```\nDone."
 
 
 @dataclass
 class Served:
-    """A gateway and its surroundings."""
+    """A running gateway, with its HTTP client, node and scheduler."""
 
     url: str
     http: httpx.AsyncClient
@@ -58,7 +58,7 @@ class Served:
         return await self.http.post(path, json=body)
 
     async def get_reward(self, *pairs: tuple[str, Any], query: str = "") -> httpx.Response:
-        """What OpenRLHF posts for pairs of response and label."""
+        """Post pairs of response and label as OpenRLHF does."""
         body = {
             "query": [f"<s>{PROMPT}{text}<|im_end|>" for text, _ in pairs],
             "prompts": [PROMPT] * len(pairs),
@@ -67,13 +67,13 @@ class Served:
         return await self.post(f"/get_reward{query}", body)
 
     async def rm(self, text: str, label: Any, query: str = "") -> httpx.Response:
-        """What slime posts."""
+        """Post a response and its label as slime does."""
         return await self.post(f"/rm{query}", {"prompt": PROMPT, "response": text, "label": label})
 
 
 @asynccontextmanager
 async def listening(settings: Settings) -> AsyncIterator[str]:
-    """A gateway in this process; yields its URL."""
+    """Run a gateway in this process, and yield its URL."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(256)
@@ -96,14 +96,14 @@ async def listening(settings: Settings) -> AsyncIterator[str]:
                 await stop_accepting(listening_server)
             server.should_exit = True
             await serving
-            await asyncio.sleep(0.02)  # connections that it has closed are so in the loop's next turns only
+            await asyncio.sleep(0.02)  # the event loop needs a moment to close the server's connections
 
 
 @asynccontextmanager
 async def gateway(
     changes: Mapping[str, Any] | None = None, node: Mapping[str, Any] | None = None, **scheduler_changes: Any
 ) -> AsyncIterator[Served]:
-    """Scheduler, node, gateway and an HTTP client."""
+    """Run a scheduler, a node and a gateway, with an HTTP client."""
     async with AsyncExitStack() as stack:
         app, _ = await stack.enter_async_context(scheduler(**scheduler_changes))
         running = await stack.enter_async_context(

@@ -1,4 +1,4 @@
-"""`kerneldyno gateway` as a process: its ready line, what it refuses, and how it ends."""
+"""Tests of `kerneldyno gateway` as a process: its ready line, what it refuses, and how it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenEnv-style episodes: the messages that its WebSocket client sends, and its HTTP form."""
+"""Tests of OpenEnv-style episodes: the messages that OpenEnv's WebSocket client sends, and the HTTP form."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.gateway.gateway_harness import PROBLEMS, REFERENCE, Served, gateway, 
 
 
 class Session:
-    """One connection, used as OpenEnv's client uses it: a message, then an answer."""
+    """A connection used as OpenEnv's client uses it: send a message, then wait for the answer."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
@@ -175,7 +175,7 @@ async def test_over_http() -> None:
 
 
 async def test_a_step_that_is_repeated_while_it_runs_is_one_step() -> None:
-    """HTTP clients give up and send again; that must not be paid twice. Another answer meanwhile is no step at all."""
+    """HTTP clients give up and send again: the step is paid once. Another answer meanwhile is refused, not a step."""
     async with gateway(node={"mean_seconds": 0.5}) as served:
         episode = (await served.post("/reset", {"problem": "first"})).json()["observation"]["episode_id"]
         step = {"action": {"response": response()}, "episode_id": episode}

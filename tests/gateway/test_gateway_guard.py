@@ -1,4 +1,4 @@
-"""Who is refused, and what: browsers, other hosts, other content, too much of it; and where a gateway may listen."""
+"""Tests of what a gateway refuses: browsers, other hosts, other content, large bodies; and where it may listen."""
 
 from __future__ import annotations
 

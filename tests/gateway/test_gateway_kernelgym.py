@@ -1,4 +1,4 @@
-"""KernelGYM's routes, by the fields that its clients send and read."""
+"""Tests of KernelGYM's routes, by the fields that its clients send and read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kerneldyno.testing.results import REFERENCE_SECONDS
 from kerneldyno.v1.evaluation_pb2 import PROVENANCE_POLICY_LABEL, EvalResult
 from tests.gateway.gateway_harness import REFERENCE, Served, gateway
 
-#: What its training client sends with each task, beside the sources.
+#: The fields that KernelGYM's training client sends with each task, besides the sources.
 DEFAULTS = {
     "backend": "triton",
     "toolkit": "kernelbench",
@@ -64,7 +64,7 @@ async def test_a_right_candidate_in_milliseconds() -> None:
 
 
 async def test_speedup_and_times_are_those_that_count() -> None:
-    """KernelGYM's own times contain launches: `--request '{"speedup_kind": "end-to-end"}'` compares with them."""
+    """KernelGYM's own times contain launches; `--request '{"speedup_kind": "end-to-end"}'` gives comparable times."""
     async with gateway({"options": {"speedup_kind": "end-to-end"}}) as served:
         data = (await evaluate(served, "a", "speedup=2 end_to_end=4")).json()
         older = (await evaluate(served, "b", "speedup=2 end_to_end=none")).json()
@@ -136,7 +136,7 @@ async def test_a_task_that_was_lost_runs_anew_when_it_is_sent_again() -> None:
     async with gateway() as served:
         script = "outcome=INFRASTRUCTURE_ERROR retryable=no node=n1"
         assert (await evaluate(served, "a", script)).status_code == 503
-        served.node.node_id = "n2"  # what is meant for n1 happens here no more
+        served.node.node_id = "n2"  # the script fails on n1 only
         answer = await evaluate(served, "a", script)
         assert (answer.status_code, answer.json()["correctness"]) == (200, True)
         assert (await served.http.get("/results/a")).json() == answer.json()
@@ -144,7 +144,7 @@ async def test_a_task_that_was_lost_runs_anew_when_it_is_sent_again() -> None:
 
 
 async def test_a_task_cannot_take_the_place_of_another_ones_second_run() -> None:
-    """Its verdict would be given out as the other task's."""
+    """Otherwise clients would get its verdict as that of the other task."""
     async with gateway() as served:
         own = (await evaluate(served, "a", "speedup=2.0")).json()
         other = await evaluate(served, "a~1", "speedup=9.0")

@@ -1,4 +1,4 @@
-"""A scheduler that is restarted under a gateway and under a rollout: what was accepted goes on, and nothing runs twice."""
+"""Tests of restarts. Work of a gateway or a rollout outlives a restart of the scheduler, and nothing runs twice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.scheduler.scheduler_harness import scheduler
 
 
 class Restartable:
-    """A scheduler with a store, at one address."""
+    """A scheduler with a store; it keeps its address after a restart."""
 
     def __init__(self, folder: Path, stack: AsyncExitStack) -> None:
         with socket.socket() as found:
@@ -41,7 +41,7 @@ class Restartable:
 
 
 async def busy(node: ScriptedNode, count: int) -> None:
-    """Wait until the node was asked for so many."""
+    """Wait until the node has started `count` evaluations."""
     async with asyncio.timeout(30):
         while len(node.started) < count:  # noqa: ASYNC110 - it has no event for it
             await asyncio.sleep(0.02)
@@ -72,7 +72,7 @@ async def test_reward_requests_outlive_a_restart(tmp_path: Path) -> None:
 
 
 async def test_a_gateway_that_is_restarted_has_requests_judged_again(tmp_path: Path) -> None:
-    """What the first one cancelled as it stopped is not held against the same request to the next one."""
+    """The first gateway cancels a request when it stops; the next gateway still gets a verdict for the same request."""
     async with AsyncExitStack() as stack:
         restartable = Restartable(tmp_path, stack)
         await restartable.start()

@@ -1,4 +1,4 @@
-"""OpenRLHF's and slime's reward routes: what their code sends over HTTP, and what it gets."""
+"""Tests of the reward routes of OpenRLHF and slime: what their code sends over HTTP, and what it gets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_END_TO_END
 from kerneldyno.v1.reward_service_pb2 import RewardSpec
 from tests.gateway.gateway_harness import PROBLEMS, PROMPT, REFERENCE, gateway, response
 
-#: The kevin preset: 0.3 for being right, and the speedup as it is.
+#: The kevin preset pays 0.3 for a correct candidate, plus its speedup.
 RIGHT = 0.3
 
 
@@ -48,7 +48,7 @@ async def test_the_prompts_own_example_is_never_taken_for_the_answer() -> None:
 
 
 async def test_a_prompt_that_repeats_its_end_is_taken_whole() -> None:
-    """Otherwise the answer of its example would be paid to a model that says nothing."""
+    """Otherwise the gateway would pay a model that says nothing for the example in the prompt."""
     ask = "Write a kernel that is right for all inputs, and as fast as you can make it. " * 4 + "\nAnswer:\n"
     prompt = ask + response("speedup=9", "the example") + ask
     async with gateway() as served:
@@ -61,7 +61,7 @@ async def test_a_prompt_that_repeats_its_end_is_taken_whole() -> None:
 
 
 async def test_what_a_model_may_write_costs_it_its_reward_and_no_other_its_own() -> None:
-    """A 400 for one response would take the rewards of a whole batch."""
+    """A 400 for one response would lose the rewards of a whole batch."""
     pairs = [("y" * (1 << 20) + "z", "first"), (response(), "first"), ("", "first")]
     async with gateway() as served:
         answer = await served.get_reward(*pairs)
@@ -164,11 +164,11 @@ async def test_infrastructure_that_fails_is_503_and_never_a_reward() -> None:
         assert one.headers["Retry-After"] == "5"
         assert "no verdict, try again" in one.json()["message"]
         assert "rewards" not in many.json()
-        # The part that did have a verdict is there when the request comes again without the other.
+        # The verdict of the first response is kept: it is there when that response comes again without the other.
         before = len(served.node.started)
         assert (await served.get_reward((response(), "first"))).json()["rewards"] == [pytest.approx(RIGHT + 2.0)]
         assert len(served.node.started) == before
-        served.node.node_id = "n2"  # what is meant for n1 happens here no more
+        served.node.node_id = "n2"  # the script fails on n1 only
         assert (await served.rm(response(script), "first")).json() == pytest.approx(RIGHT + 1.0), "it is tried anew"
 
 

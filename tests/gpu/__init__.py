@@ -1,1 +1,1 @@
-"""Tests that only a GPU can answer, through real services."""
+"""Tests that need a GPU, with real services."""

@@ -1,4 +1,4 @@
-"""Services on the GPU."""
+"""Fixture: services on the GPU."""
 
 from __future__ import annotations
 

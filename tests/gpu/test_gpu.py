@@ -1,4 +1,4 @@
-"""What only a GPU can show, through real services: compiled candidates, broken devices, full memory, and the clock."""
+"""Tests that need a GPU, with real services: compiled candidates, broken devices, full memory, and the clock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.timeout(600),
 ]
 
-#: A chain of kernels over a large tensor: milliseconds a call, far above what a launch costs.
+#: A chain of kernels over a tensor. With large sizes a call takes milliseconds, far more than a launch.
 REFERENCE = """
 import torch
 
@@ -56,7 +56,7 @@ class ModelNew(torch.nn.Module):
 """
 
 HONEST = "return chain(x)"
-#: Work on streams of its own that the caller's stream never waits for: its events see none of it.
+#: Works on new streams that the caller's stream never waits for, so events on the caller's stream miss the work.
 NEVER_JOINED = """
         out = torch.empty_like(x)
         side = torch.cuda.Stream()
@@ -64,7 +64,7 @@ NEVER_JOINED = """
             out.copy_(chain(x))
         return out
 """
-#: The same on one stream that is kept, so that work of one call is still queued when the next one begins.
+#: The same, on one stream that is kept, so that work of one call is still queued when the next call begins.
 NEVER_JOINED_QUEUE = """
         self.side = self.side or torch.cuda.Stream()
         out = torch.empty_like(x)
@@ -72,7 +72,7 @@ NEVER_JOINED_QUEUE = """
             out.copy_(chain(x))
         return out
 """
-#: The same, late by tens of milliseconds.
+#: Like NEVER_JOINED, but the work begins tens of milliseconds late.
 NEVER_JOINED_LATE = """
         out = torch.empty_like(x)
         side = torch.cuda.Stream()
@@ -81,7 +81,7 @@ NEVER_JOINED_LATE = """
             out.copy_(chain(x))
         return out
 """
-#: Waits while it is being looked at closely, and no longer once it is timed.
+#: The caller's stream waits in the first calls, which are checked, but not in later ones, which are timed.
 JOINED_AT_FIRST = """
         self.calls = getattr(self, "calls", 0) + 1
         out = torch.empty_like(x)
@@ -95,7 +95,7 @@ JOINED_AT_FIRST = """
 
 
 def example(name: str, **changes: Any) -> EvalRequest:
-    """A candidate of examples/problems."""
+    """Return a request with a candidate of examples/problems."""
     return request_from_json(
         {
             "id": name,
@@ -108,7 +108,7 @@ def example(name: str, **changes: Any) -> EvalRequest:
 
 
 def chained(body: str, elements: int, passes: int, **changes: Any) -> EvalRequest:
-    """A candidate with that body for a chain of `passes` over `elements`."""
+    """Return a request whose candidate has this body, for a chain of `passes` kernels over `elements` elements."""
     sizes = {"ELEMENTS": str(elements), "PASSES": str(passes)}
     sources = {"reference_code": REFERENCE, "kernel_code": CANDIDATE.replace("BODY", body.strip())}
     for name, value in sizes.items():
@@ -117,14 +117,14 @@ def chained(body: str, elements: int, passes: int, **changes: Any) -> EvalReques
 
 
 async def judged(services: LocalServices, request: EvalRequest) -> EvalResult:
-    """The verdict on one request, run afresh."""
+    """Return the verdict on one request, sent under a new id."""
     request.id = ""
     async with AsyncClient(services.address) as client:
         return await client.evaluate_once(request, timeout=500)
 
 
 def smi(field: str) -> str:
-    """What nvidia-smi says of the first GPU that this process may see."""
+    """Return a value of nvidia-smi for the first GPU that this process may see."""
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip() or "0"
     query = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits", f"--id={first}"]
     return subprocess.run(query, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
@@ -155,7 +155,7 @@ async def test_a_cuda_candidate_is_built_and_judged(gpu_services: LocalServices)
 
 
 async def test_an_illegal_address_harms_nobody_else(gpu_services: LocalServices) -> None:
-    """First alone, then in the midst of good ones: the device is broken for its runner only."""
+    """First alone, then among good candidates: the device is broken only for the runner of the bad one."""
     first = await judged(gpu_services, example("max_reduction/illegal_address"))
     assert outcome(first) == "RUNTIME_ERROR", first.message
     good = [example("max_reduction/triton_tiles", id=f"good-{number}") for number in range(20)]
@@ -211,7 +211,7 @@ async def test_a_candidate_that_is_the_reference_has_no_speedup(
 
 
 async def test_twice_the_work_takes_twice_the_time(gpu_services: LocalServices) -> None:
-    """The ratio means something: a candidate that does everything twice has half the speed."""
+    """The speedup is meaningful: a candidate that does everything twice has half the speed."""
     body = "chain(x)\n        return chain(x)"
     result = await judged(gpu_services, chained(body, 64 << 20, 4))
     assert outcome(result) == "CORRECT", result.message

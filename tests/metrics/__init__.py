@@ -1,1 +1,1 @@
-"""The metrics pages of all services, compared with docs/metrics.md."""
+"""Tests that compare the metrics pages of all services with docs/metrics.md."""

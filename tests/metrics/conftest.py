@@ -1,4 +1,4 @@
-"""One run of all services for all tests here: starting them takes longer than looking at them."""
+"""A fixture that runs all services once for all tests here, because starting them takes longer than the tests."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from tests.metrics.watched_load import Watched, watching
 
 @pytest.fixture(scope="session")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    """Pages before and after a load; see `watched_load`."""
+    """The pages before and after a load; see `watched_load`."""
     with watching(tmp_path_factory.mktemp("watched")) as found:
         yield found

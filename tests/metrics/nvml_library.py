@@ -1,6 +1,6 @@
-"""NVML without a driver: an object in the place of libnvidia-ml.so.1, below NVIDIA's own binding.
+"""NVML without a driver: an object that replaces libnvidia-ml.so.1 below NVIDIA's own binding.
 
-Functions take and fill what the binding gives to the C library: pointers, buffers and structures of ctypes.
+Its functions fill the pointers, buffers and structures of ctypes that the binding passes to the C library.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SUCCESS, NOT_SUPPORTED, NOT_FOUND, TIMEOUT, LOST = 0, 3, 6, 10, 15
 
 @dataclass
 class Gpu:
-    """What one GPU says, by NVML's function; what is missing is not supported."""
+    """Readings of one GPU by the name of NVML's function; missing ones are not supported."""
 
     uuid: str
     lost: bool = False
@@ -27,7 +27,7 @@ class Gpu:
 
 
 def h200(uuid: str) -> Gpu:
-    """A data-centre GPU, which tells everything."""
+    """Return a data-centre GPU, which supports all readings."""
     return Gpu(
         uuid,
         numbers={
@@ -48,12 +48,12 @@ def h200(uuid: str) -> Gpu:
 
 
 def workstation(uuid: str) -> Gpu:
-    """A GPU that knows little: no ECC, no memory temperature, no limits, no events."""
+    """Return a GPU with few readings: no ECC, no memory temperature, no limits, no events."""
     return Gpu(uuid, events=False, numbers={"nvmlDeviceGetTemperature": 55, "nvmlDeviceGetMemoryInfo": (100, 60, 40)})
 
 
 class Library:
-    """The library; `gpus` may be changed at any time."""
+    """The library. Tests may change `gpus` at any time."""
 
     def __init__(self, *gpus: Gpu) -> None:
         self.gpus = list(gpus)
@@ -122,7 +122,7 @@ class Library:
         if name not in gpu.numbers:
             return NOT_SUPPORTED
         found = gpu.numbers[name]
-        if isinstance(found, dict):  # by the argument that follows the handle
+        if isinstance(found, dict):  # chosen by the argument after the handle
             found = found[rest[0].value]
         outputs = [argument._obj for argument in rest if hasattr(argument, "_obj")]
         if len(outputs) == 1 and isinstance(outputs[0], ctypes.Structure):
@@ -135,5 +135,5 @@ class Library:
 
 
 def _point(pointer: Any, number: int) -> None:
-    """Let an opaque pointer have this value; nobody follows it."""
+    """Set an opaque pointer to this value; nobody dereferences it."""
     ctypes.c_void_p.from_buffer(pointer).value = number

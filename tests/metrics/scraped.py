@@ -1,4 +1,4 @@
-"""A metrics page as Prometheus reads it, and the tables of docs/metrics.md beside it."""
+"""Readers of metrics pages in Prometheus' format and of the tables of docs/metrics.md."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Series = tuple[str, frozenset[tuple[str, str]]]
 
 @dataclass(frozen=True)
 class Scrape:
-    """One page."""
+    """A metrics page."""
 
     text: str
     rows: frozenset[Row]
@@ -32,7 +32,7 @@ class Scrape:
         rows, values = set(), {}
         for family in text_string_to_metric_families(text):
             assert family.documentation, f"{family.name} has no help"
-            if not family.samples:  # nothing is known of it yet, and nothing is served but its name
+            if not family.samples:  # it has no values yet: the page has only its name
                 continue
             name = family.name + ("_total" if family.type == "counter" else "")
             labels = {frozenset(sample.labels) - {"le"} for sample in family.samples}
@@ -51,7 +51,7 @@ class Scrape:
             return cls.read(response.read().decode())
 
     def value(self, name: str, **labels: str) -> float:
-        """The sum of the series of that name whose labels include `labels`."""
+        """Return the sum of the series of this name whose labels include `labels`."""
         found = [
             value
             for (known, its), value in self.values.items()
@@ -62,14 +62,14 @@ class Scrape:
 
 
 def complaints(page: Scrape) -> str:
-    """What `promtool check metrics` says of a page; nothing is best."""
+    """Return the complaints of `promtool check metrics` about a page: empty if there are none."""
     command = [tool("promtool"), "check", "metrics"]
     found = subprocess.run(command, input=page.text, capture_output=True, text=True, check=False)
     return found.stdout + found.stderr + (f"exit status {found.returncode}" if found.returncode else "")
 
 
 def documented(*headings: str) -> frozenset[Row]:
-    """The rows of the tables below these headings, up to the next heading of any depth."""
+    """Return the rows of the tables below these headings, each up to the next heading of any depth."""
     rows: set[Row] = set()
     section = ""
     for line in PAGE.read_text().splitlines():
@@ -87,7 +87,7 @@ def documented(*headings: str) -> frozenset[Row]:
 
 
 def documented_values() -> dict[str, set[str]]:
-    """All values of each label with a closed set, by label; those of rows for the same label together."""
+    """Return all values of each label that has a closed set, by label. Several rows for one label are joined."""
     text = PAGE.read_text().partition("\n## Labels")[2].partition("\n## ")[0]
     found: dict[str, set[str]] = {}
     for label, values in re.findall(r"^\| `(\w+)`[^|]*\| (.*) \|$", text, re.MULTILINE):

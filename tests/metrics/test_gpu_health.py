@@ -1,4 +1,4 @@
-"""GPU health: NVIDIA's own binding over a library of ours, and the series that come of it."""
+"""Tests of GPU health: the series that we serve when NVIDIA's own binding uses a library of ours."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UUID, OTHER = "GPU-3e0b7c52-a1c1-9d0f-8d3c-55a1f0c9e3aa", "GPU-99999999-0000-000
 
 
 class Watching:
-    """A GpuHealth over a library."""
+    """A GpuHealth with a registry of its own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -43,7 +43,7 @@ def watching(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Library | No
     def start(library: Library | None) -> Watching:
         monkeypatch.setattr(pynvml, "nvmlLib", library)
         monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
-        if library is None:  # the loader finds nothing, whatever this machine has
+        if library is None:  # the loader finds no library, even if this machine has one
             monkeypatch.setattr(pynvml, "CDLL", _missing)
         made.append(Watching())
         return made[-1]
@@ -137,7 +137,7 @@ def test_a_lost_gpu_is_down_and_comes_back(watching: Start) -> None:
     assert left == {"kerneldyno_gpu_up", "kerneldyno_gpu_xid_errors_total"}, "no stale temperature is shown"
     library.errors.put((gpu, 79))
     key = ("kerneldyno_gpu_xid_errors_total", frozenset({("device", "cuda:0"), ("xid", "79")}))
-    one.until(lambda page: page.values[key] == 1)  # of a GPU that does not even tell its UUID any more
+    one.until(lambda page: page.values[key] == 1)  # counted although the GPU no longer answers
     gpu.lost = False
     one.until(up(1))
 
@@ -165,7 +165,7 @@ def test_xids_are_counted_by_gpu_and_unknown_ones_together(watching: Start) -> N
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_reading_does_not_outlive_those_who_look(watching: Start) -> None:
-    """The thread dies of a bug of ours, or of the binding's: the GPU is down, and its temperature gone."""
+    """If a bug kills the thread that reads the GPUs, the GPU counts as down and its temperature is gone."""
     gpu = h200(UUID)
     one = watching(Library(gpu))
     one.health.watch("cuda:0", UUID)
@@ -179,7 +179,7 @@ def test_a_reading_does_not_outlive_those_who_look(watching: Start) -> None:
 def test_without_nvml_there_are_no_series(
     watching: Start, library: Library | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No driver; or a MIG slice, whose UUID is not a GPU's."""
+    """There is no driver, or no GPU has this UUID, as with a MIG slice."""
     one = watching(library)
     one.health.watch("cuda:0", UUID)
     time.sleep(0.3)

@@ -1,4 +1,4 @@
-"""The expressions of docs/metrics.md: Prometheus can read them, and they ask for what the page documents."""
+"""Tests of the expressions in docs/metrics.md: Prometheus can read them, and they use only documented series."""
 
 from __future__ import annotations
 

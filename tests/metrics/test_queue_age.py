@@ -1,4 +1,4 @@
-"""Who waits, and for how long: the queue's series of a real scheduler without nodes, before and after a crash."""
+"""Tests of the queue's depth and oldest wait: a real scheduler without nodes, before and after a crash."""
 
 from __future__ import annotations
 

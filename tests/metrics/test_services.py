@@ -1,6 +1,6 @@
-"""The pages of real processes: against docs/metrics.md, and against what the clients of a small, hostile load received.
+"""Tests of the pages of real processes against docs/metrics.md and against the results of a small, hostile load.
 
-One file, so that the services are started once, however many workers share the tests.
+All these tests are in one file, so that the services start once, no matter how many workers share the tests.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ SECTIONS = {
     "evaluator": ("Every process", "gRPC", "Evaluator"),
     "gateway": ("Every process", "Gateway"),
 }
-#: Series and bytes that a page may have with one device; docs/metrics.md has the measured figures.
+#: Largest numbers of series and bytes of a page with one device; docs/metrics.md has the measured figures.
 MOST = {"scheduler": (1_200, 150_000), "evaluator": (1_650, 170_000), "gateway": (450, 60_000)}
-#: Labels whose values are those of a process, a device or a contract, rather than of a table.
+#: Labels whose values come from a process, a device or an API, not from a table.
 OPEN = {"version", "device", "layer", "route", "grpc_service", "grpc_method", "le", "model", "uuid", "driver_version"}
 
 process = pytest.mark.parametrize("process", list(SECTIONS))
@@ -38,7 +38,7 @@ def test_what_is_documented_is_served_and_nothing_else(watched: Watched, process
 
 @process
 def test_every_series_is_there_from_the_start_and_no_load_adds_one(watched: Watched, process: str) -> None:
-    """A load with hostile names, ids, labels, sources and routes; crashes; and a judge that was killed and replaced."""
+    """The load has hostile names, ids, labels, sources and routes, crashes, and a judge that is killed and replaced."""
     before, after = set(watched.before[process].values), set(watched.after[process].values)
     assert after == before, f"new: {sorted(after - before)}; gone: {sorted(before - after)}"
 
@@ -61,7 +61,7 @@ def test_the_tables_values_are_all_served(watched: Watched) -> None:
         for _, labels in page.values:
             for label, value in labels:
                 served.setdefault(label, set()).add(value)
-    gpu = {"sensor", "limit", "xid"}  # test_gpu_health.py
+    gpu = {"sensor", "limit", "xid"}  # see test_gpu_health.py
     missing = {
         label: values - served.get(label, set())
         for label, values in documented_values().items()
@@ -69,7 +69,7 @@ def test_the_tables_values_are_all_served(watched: Watched) -> None:
     }
     missing["severity"] -= {"corrected", "uncorrected"}
     missing["clock"] -= {"sm", "memory"}
-    # The table also names calls, in brackets behind the kinds of client.
+    # The table also names calls, in brackets after the kinds of client.
     missing["client_kind"] -= {"StreamRewards", "Evaluate", "EvaluateOnce"}
     assert not {label: values for label, values in missing.items() if values}
 
@@ -94,7 +94,7 @@ def test_promtool_finds_nothing_to_complain_of(watched: Watched, process: str) -
 
 
 def test_a_histograms_buckets_add_up(watched: Watched) -> None:
-    """What `prometheus_client.parser` does not look at."""
+    """`prometheus_client.parser` does not check this."""
     page: Scrape = watched.after["evaluator"]
     for (name, labels), count in page.values.items():
         if name.endswith("_count"):
@@ -107,11 +107,11 @@ def test_requests_by_the_call_that_they_came_by(watched: Watched) -> None:
     again = grown("scheduler", "kerneldyno_remeasurements_total")
     assert grown("scheduler", requests, client_kind="stream") == watched.sent
     assert grown("scheduler", requests, client_kind="once") == 3
-    assert grown("scheduler", requests, client_kind="rewards") == watched.turns.total() + again + 1  # the gateway's
+    assert grown("scheduler", requests, client_kind="rewards") == watched.turns.total() + again + 1  # 1: the gateway's
 
 
 def test_outcomes_are_those_that_clients_received(watched: Watched) -> None:
-    received = watched.outcomes + watched.turns + Counter(CORRECT=1)  # the gateway's
+    received = watched.outcomes + watched.turns + Counter(CORRECT=1)  # 1: the gateway's
     again = watched.grown("scheduler", "kerneldyno_remeasurements_total")
     for name in EvalResult.Outcome.keys()[1:]:
         grown = watched.grown("scheduler", "kerneldyno_outcomes_total", outcome=name)
@@ -120,7 +120,7 @@ def test_outcomes_are_those_that_clients_received(watched: Watched) -> None:
 
 
 def test_errors_by_cause(watched: Watched) -> None:
-    """Those of requests that no node could ever run; none of them is a failure of the fleet."""
+    """The load's errors, such as requests that no node can run, are counted by cause; none comes from the fleet."""
     errors = "kerneldyno_infrastructure_errors_total"
     assert watched.causes["NO_MATCHING_DEVICE"] >= len(HOSTILE)
     for cause, count in watched.causes.items():
@@ -192,7 +192,7 @@ def test_stages_clocks_and_speedups(watched: Watched) -> None:
 def test_the_pool_and_the_reference_cache(watched: Watched) -> None:
     grown, after = watched.grown, watched.after["evaluator"]
     attempts = grown("evaluator", "kerneldyno_attempts_total")
-    names = ("COMPILE_ERROR", "INVALID")  # what is seen from the source alone needs no problem
+    names = ("COMPILE_ERROR", "INVALID")  # decided from the source alone, without the problem
     unread = sum(grown("evaluator", "kerneldyno_attempts_total", outcome=name) for name in names)
     known = grown("evaluator", "kerneldyno_reference_cache_hits_total")
     built = grown("evaluator", "kerneldyno_reference_cache_misses_total")
@@ -259,7 +259,7 @@ def test_calls_by_status(watched: Watched) -> None:
 
 @pytest.mark.gpu
 def test_the_gpu_tells_how_it_is(watched: Watched) -> None:
-    """What a real driver says. test_gpu_health.py has the rest, without one."""
+    """This checks the readings of a real driver; test_gpu_health.py checks the rest without a driver."""
     page = watched.after["evaluator"]
     (info,) = (dict(labels) for name, labels in page.values if name == "kerneldyno_gpu_info")
     assert info["device"] == DEVICE

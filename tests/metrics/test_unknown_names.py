@@ -1,4 +1,4 @@
-"""Names that a node, a judge or a route may invent never become labels: they are counted together, or not at all."""
+"""Tests that names which a node, judge or route invents never become labels: they count together or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scheduler, evaluator and gateway as a person starts them, their pages before and after a small, hostile load."""
+"""A scheduler, evaluator and gateway, started as a person does, and their pages before and after a hostile load."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ from tests.e2e.e2e_harness import (
 from tests.metrics.scraped import Scrape
 from tests.monitoring.live import candidates, turns
 
-#: Names and labels that would break a page, or fill it, if they ever got there.
+#: Names and labels that would break or fill a page if they ever reached it.
 HOSTILE = ['x"} 1e99\n# TYPE evil counter\nevil_total 7\n', "\\\\\\n{job='a'}", "ünï💥", "a" * 100]
 
 
 MAX_QUEUED, LANES = 20, 2
-#: The first sign of the thread that looks at GPUs.
+#: The first series from the thread that reads the GPUs.
 up = ("kerneldyno_gpu_up", frozenset({("device", DEVICES)}))
 
 
 @dataclass(frozen=True)
 class Watched:
-    """Pages by process ("scheduler", "evaluator", "gateway"), and what was done in between."""
+    """Pages by process ("scheduler", "evaluator", "gateway"), and the results of the load between them."""
 
     before: dict[str, Scrape]
     after: dict[str, Scrape]
@@ -62,13 +62,13 @@ class Watched:
     rewards: list[float]
 
     def grown(self, process: str, name: str, **labels: str) -> float:
-        """By how much series grew."""
+        """Return how much the sum of these series grew."""
         return self.after[process].value(name, **labels) - self.before[process].value(name, **labels)
 
 
 @contextmanager
 def watching(folder: Path) -> Iterator[Watched]:
-    """Start everything, read the pages, make the load, and read them again."""
+    """Start everything, read the pages, make the load, read the pages again, and yield both."""
     options = ["--store", f"sqlite:{folder / 'scheduler.sqlite'}", "--max-queued", str(MAX_QUEUED)]
     options += ["--unmatched-timeout", "2", "--drain-timeout", "0"]
     size = ["--lanes", str(LANES), "--spares", str(LANES)]
@@ -88,7 +88,7 @@ def watching(folder: Path) -> Iterator[Watched]:
         requests = [*candidates("m"), *hostile()]
         results, answers = asyncio.run(load(serving.address, requests))
         ask_gateway(address)
-        time.sleep(2.5)  # a judge reports once a second, and what it has not told dies with it
+        time.sleep(2.5)  # a judge reports once a second; unreported counts die with it
         settled(pages["evaluator"], reported)
         judge_of(judging.process.pid).kill()
         settled(pages["evaluator"], came_back)
@@ -107,7 +107,7 @@ def watching(folder: Path) -> Iterator[Watched]:
 
 @contextmanager
 def gateway(scheduler: str, folder: Path) -> Iterator[str]:
-    """`kerneldyno gateway` with one problem, "mine"; yields its URL."""
+    """Run `kerneldyno gateway` with one problem, "mine", and yield its URL."""
     problems = folder / "problems.jsonl"
     problems.write_text(json.dumps({"id": "mine", "reference_code": REFERENCE}) + "\n")
     options = ["--listen", "127.0.0.1:0", "--scheduler", scheduler, "--problems", str(problems)]
@@ -125,7 +125,7 @@ def gateway(scheduler: str, folder: Path) -> Iterator[str]:
 
 
 def hostile() -> list[EvalRequest]:
-    """Requests under names of all kinds, for nodes with labels that no node has: nobody can run them."""
+    """Return requests with hostile names that no node can run: they ask for labels that no node has."""
     made = []
     for index, name in enumerate(printable()):
         one = request(f"{index}{name}"[:100], f"x = {name!r} and x")
@@ -138,7 +138,7 @@ def hostile() -> list[EvalRequest]:
 
 
 async def load(address: str, requests: list[EvalRequest]) -> tuple[list[EvalResult], list[Any]]:
-    """Work by every call, some of them malformed, and a call that does not exist; the results, and the turns' answers."""
+    """Make every call, malformed ones and an unknown one too. Return the results, and the answers for turns."""
     async with asyncio.timeout(120), AsyncClient(address, client_id=f"team/{printable()[0]}"[:100]) as client:
         results = [result async for result in client.evaluate(requests)]
         for one in (EvalRequest(id="nothing"), request("no backend", backend="pascal")):
@@ -159,12 +159,12 @@ async def load(address: str, requests: list[EvalRequest]) -> tuple[list[EvalResu
 
 
 def printable() -> list[str]:
-    """The hostile names that a request may have."""
+    """Return the hostile names, reduced to the characters that a request may have."""
     return ["".join(character for character in name if character.isprintable()) for name in HOSTILE]
 
 
 def ask_gateway(url: str) -> None:
-    """One reward, and requests that are refused."""
+    """Ask the gateway for one reward, and for things that it refuses."""
     answer = f"```python\n{candidate('x = x * 1', 'gateway')}\n```"
     for path, body, status in (
         ("/rm", {"prompt": "", "response": answer, "label": "mine"}, 200),
@@ -183,12 +183,12 @@ def ask_gateway(url: str) -> None:
 
 
 def reported(page: Scrape) -> bool:
-    """Whether the judge has told that nothing goes on any more, and that its spares are back."""
+    """Return whether the judge has reported that no runner is taken and that all spares are back."""
     return page.value("kerneldyno_taken_runners") == 0 and page.value("kerneldyno_spare_runners") == LANES
 
 
 def came_back(page: Scrape) -> bool:
-    """Whether the judge that was killed has been replaced, and has reported."""
+    """Return whether a new judge has replaced the killed one and has reported."""
     return (
         page.value("kerneldyno_judge_restarts_total", cause="judge") == 1
         and page.value("kerneldyno_device_ready") == 1
@@ -198,7 +198,7 @@ def came_back(page: Scrape) -> bool:
 
 
 def settled(url: str, condition: Callable[[Scrape], bool], seconds: float = 60.0) -> None:
-    """Wait until a page is as it should be."""
+    """Wait until the page satisfies the condition."""
     deadline = time.monotonic() + seconds
     while not condition(Scrape.of(url)):
         assert time.monotonic() < deadline, f"{condition.__name__} is not so after {seconds:g} s"

@@ -1,1 +1,1 @@
-"""Dashboards and alerts, with a real Prometheus that scrapes real services."""
+"""Tests of dashboards and alerts with a real Prometheus that scrapes real services."""

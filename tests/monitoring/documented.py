@@ -1,4 +1,4 @@
-"""docs/metrics.md, read: the names, types and labels that dashboards and alerts may use."""
+"""Reader of docs/metrics.md: the names, types and labels that dashboards and alerts may use."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
-#: Series of Prometheus' own, with their labels.
+#: Prometheus' own series, with their labels.
 OWN = {"up": {"job", "instance"}, "ALERTS": {"alertname", "alertstate"}}
-#: Put on every series by the scrape.
+#: Labels that the scrape adds to every series.
 SCRAPED = {"job", "instance"}
 
 
@@ -25,7 +25,7 @@ class Metric:
 
 @functools.cache
 def metrics() -> dict[str, Metric]:
-    """All rows, by name."""
+    """Return all rows, by name."""
     rows = re.findall(r"^\| `([a-z_]+)` \| (counter|gauge|histogram) \|([^|]*)\|", PAGE.read_text(), re.MULTILINE)
     found = {name: Metric(name, kind, frozenset(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
     assert len(found) == len(rows) > 80, "the page's tables are not read"
@@ -33,13 +33,13 @@ def metrics() -> dict[str, Metric]:
 
 
 def values(label: str) -> set[str]:
-    """The values that the page gives for a label, whatever the series."""
+    """Return the values that the page gives for a label in any series."""
     rows = re.findall(rf"^\| `{label}`[^|]*\| (.*) \|$", PAGE.read_text(), re.MULTILINE)
     return {value for row in rows for value in re.findall(r"`([A-Za-z0-9_]+)`", row)}
 
 
 def series(expr: str) -> set[tuple[str, frozenset[str]]]:
-    """The series that an expression asks for: name, and the labels it selects by."""
+    """Return the series that an expression asks for, each as a name and the labels that it selects by."""
     text = re.sub(r'"(?:[^"\\]|\\.)*"', '""', expr)
     found = set()
     for name, matchers in re.findall(r"\b((?:kerneldyno|grpc|process)_\w+|up|ALERTS)\b(?:\{([^}]*)\})?", text):
@@ -48,7 +48,7 @@ def series(expr: str) -> set[tuple[str, frozenset[str]]]:
 
 
 def mistakes(expr: str) -> list[str]:
-    """What an expression asks for that the page does not have, a line each."""
+    """Return the things that an expression uses and the page does not have, one line each."""
     known, notes = metrics(), []
     asked = series(expr)
     if not asked:

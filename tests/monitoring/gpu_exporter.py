@@ -1,8 +1,9 @@
-"""A metrics page as of an evaluator with two GPUs, for machines without one: `python gpu_exporter.py`.
+"""A metrics page like that of an evaluator with two GPUs, for machines without a GPU: `python gpu_exporter.py`.
 
-Series, labels and the way onto the page are the evaluator's own code; what is made up is the driver: readings that a card
-like an H200 could give. Lines on standard input say what happens to `cuda:0` from then on: `lost`, `hot`, `xid 79`, `ecc`,
-`full`, `weak` (a layer of its sandbox does not hold). It prints where it serves, and ends with its standard input.
+The evaluator's own code makes the series, labels and page. Only the driver is made up: it gives readings that a card
+like an H200 could give. Lines on standard input say what happens to `cuda:0` from then on: `lost`, `hot`, `xid 79`,
+`ecc`, `full`, `weak` (a layer of its sandbox does not hold). The program prints its address and ends when its input
+ends.
 """
 
 from __future__ import annotations
@@ -21,23 +22,23 @@ from kerneldyno.v1.fleet_service_pb2 import SandboxLayer
 
 DEVICES = {"cuda:0": "GPU-00000000-0000-0000-0000-000000000000", "cuda:1": "GPU-11111111-1111-1111-1111-111111111111"}
 GIB = float(1 << 30)
-#: What happens to the first GPU.
+#: Lines that say what happens to the first GPU.
 said: list[str] = []
 
 
 class MadeUpDriver:
-    """In the place of NVML. The cards work for half a minute and rest for as long."""
+    """A replacement for NVML. The cards are busy for half a minute, then idle for as long."""
 
     def find(self, uuid: str) -> str:
-        """A handle: the UUID itself."""
+        """Return a handle: the UUID itself."""
         return uuid
 
     def listen(self, handle: Any, uuid: str) -> bool:
-        """Errors are told in any case."""
+        """Return True: this driver reports errors in any case."""
         return True
 
     def next_xid(self, seconds: float) -> tuple[str, int] | None:
-        """The errors that were asked for, each once."""
+        """Return the next requested error, each once; without one, wait and return None."""
         for line in said:
             if line.startswith("xid "):
                 said.remove(line)
@@ -46,7 +47,7 @@ class MadeUpDriver:
         return None
 
     def read(self, handle: Any) -> Reading:
-        """What a card says."""
+        """Return the readings of a card."""
         first = handle == DEVICES["cuda:0"]
         happens = said if first else []
         if "lost" in happens:
@@ -75,13 +76,13 @@ class MadeUpDriver:
 
 
 def layers(*, weak: bool) -> list[SandboxLayer]:
-    """Some that hold wherever the tests run, so that the real evaluator beside this one is no weaker."""
+    """Return layers that hold wherever the tests run, so that the real evaluator beside this one is no weaker."""
     names = ("seccomp", "files", "no_capabilities", "one_gpu")
     return [SandboxLayer(name=name, active=not (weak and name == "one_gpu")) for name in names]
 
 
 def throttled_attempt(device: str) -> pb.EvalResult:
-    """A finished attempt that was timed on a GPU at its power limit."""
+    """Return a finished attempt that was timed on a GPU at its power limit."""
     result = pb.EvalResult(outcome=pb.EvalResult.CORRECT, speedup=1.4)
     result.candidate_timing.clock = pb.TimingStats.CLOCK_DEVICE_EVENTS
     result.environment.device = device
@@ -94,7 +95,7 @@ def main() -> None:
     gpu_metrics.Driver = MadeUpDriver  # type: ignore[misc, assignment]
     registry = new_registry()
     metrics = Metrics(registry, DEVICES)
-    metrics.gpus._period = 0.5  # tests do not wait five seconds for a look
+    metrics.gpus._period = 0.5  # so that tests do not wait five seconds for a reading
     devices = {name: DeviceMetrics(metrics, name, lanes=4) for name in DEVICES}
     for name, device in devices.items():
         device.judge_ready(layers(weak=False), DEVICES[name])

@@ -1,6 +1,7 @@
-"""What is watched: a scheduler and an evaluator as a person starts them, and candidates and turns for them to judge.
+"""Services to watch, started as a person starts them, and candidates and turns for them to judge.
 
-Beside them runs a page of made-up GPUs (gpu_exporter.py), since no GPU is needed for these tests.
+The services are a scheduler, an evaluator and a gateway. A page of made-up GPUs (gpu_exporter.py) runs beside them, so
+that these tests need no GPU.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from kerneldyno.client import EvalRequest, Turn, turn
 from kerneldyno.rpc.jsonio import request_from_json
 from tests.e2e.e2e_harness import PROBLEMS, REFERENCE, Service, candidate, evaluator, judge_of, request, scheduler
 
-#: So small that a test can fill it.
+#: The scheduler's limit of waiting work, so small that a test can reach it.
 MAX_QUEUED = 20
 #: Seconds until an evaluation that no node can run fails.
 UNMATCHED_SECONDS = 3
-#: As little as a verdict and a time need.
+#: The least work that gives a verdict and a time.
 FAST: dict[str, Any] = {"num_correct_trials": 1, "stress_inputs": False, "num_perf_trials": 5}
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """All services and the made-up GPUs, ready."""
+    """All services and the made-up GPUs, started and ready."""
 
     scheduler: Service
     evaluator: Service
@@ -41,12 +42,12 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        """Where the scheduler listens."""
+        """Return the address of the scheduler."""
         return self.scheduler.address
 
     @property
     def targets(self) -> dict[str, list[str]]:
-        """What a Prometheus scrapes, by job."""
+        """Return the targets for Prometheus, by job."""
         return {
             "kerneldyno-scheduler": [self.scheduler.ready["metrics"]],
             "kerneldyno-evaluator": [self.evaluator.ready["metrics"], self.gpus_page],
@@ -54,7 +55,7 @@ class Cluster:
         }
 
     def ask_gateway(self, path: str, **body: Any) -> int:
-        """The status of its answer to a GET, or, with a body, to a POST."""
+        """Send a GET, or a POST if there is a body, and return the status of the answer."""
         data = json.dumps(body).encode() if body else None
         asked = urllib.request.Request(
             f"http://{self.gateway_address}{path}", data, {"Content-Type": "application/json"}
@@ -66,11 +67,11 @@ class Cluster:
             return error.code
 
     def kill_judge(self) -> None:
-        """SIGKILL for the judge of the evaluator's device."""
+        """Send SIGKILL to the judge of the evaluator's device."""
         judge_of(self.evaluator.process.pid).kill()
 
     def tell_gpus(self, line: str) -> None:
-        """Have something happen to the first of the made-up GPUs: see gpu_exporter.py."""
+        """Make something happen to the first made-up GPU; see gpu_exporter.py."""
         assert self.gpus.stdin is not None
         self.gpus.stdin.write(f"{line}\n")
         self.gpus.stdin.flush()
@@ -78,7 +79,7 @@ class Cluster:
 
 @contextmanager
 def cluster(folder: Path, max_queued: int = MAX_QUEUED) -> Iterator[Cluster]:
-    """A scheduler with a journal on disk, an evaluator on this machine's device, a gateway, and the page of GPUs."""
+    """Run a scheduler with a journal on disk, an evaluator on this machine's device, a gateway and the page of GPUs."""
     options = ["--store", f"sqlite:{folder / 'scheduler.sqlite'}", "--max-queued", str(max_queued)]
     options += ["--heartbeat", "0.5", "--lease", "2", "--unmatched-timeout", str(UNMATCHED_SECONDS), "--settle", "inf"]
     with (
@@ -101,7 +102,7 @@ def cluster(folder: Path, max_queued: int = MAX_QUEUED) -> Iterator[Cluster]:
 
 @contextmanager
 def gateway(scheduler: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """`kerneldyno gateway` with one problem, "mine"."""
+    """Run `kerneldyno gateway` with one problem, "mine"."""
     problems = folder / "problems.jsonl"
     problems.write_text(json.dumps({"id": "mine", "reference_code": REFERENCE}) + "\n")
     options = ["--listen", "127.0.0.1:0", "--scheduler", scheduler, "--problems", str(problems)]
@@ -115,7 +116,7 @@ def gateway(scheduler: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def candidates(mark: str) -> list[EvalRequest]:
-    """A mix of outcomes: right and timed, wrong, raising, not Python, too slow, cheating, for nobody."""
+    """Return candidates: correct and timed, wrong, raising, too slow, not Python, without ModelNew, cheating."""
     timed = {"run_performance": True, "num_perf_trials": 5}
     mix = [request(f"{mark}-right-{i}", **timed) for i in range(4)]
     mix += [request(f"{mark}-wrong-{i}", "x = x + 1") for i in range(2)]
@@ -126,13 +127,13 @@ def candidates(mark: str) -> list[EvalRequest]:
         request(f"{mark}-nothing", kernel_code="x = 1"),
         cheating(mark),
     ]
-    # The same work once more is answered by the run under way, or by its kept result.
+    # This repeats work: the run under way, or its kept result, answers it.
     mix.append(request(f"{mark}-again", kernel_code=mix[0].kernel_code, **timed))
     return mix
 
 
 def cheating(mark: str) -> EvalRequest:
-    """A decoy: its kernel is never launched."""
+    """Return a request for a decoy, whose kernel is never launched."""
     relu = PROBLEMS / "relu"
     fields = {
         "reference_code": (relu / "reference.py").read_text(),
@@ -142,7 +143,7 @@ def cheating(mark: str) -> EvalRequest:
 
 
 def cheating_turns(mark: str, count: int) -> list[Turn]:
-    """Turns whose code is that decoy, each a little different."""
+    """Return turns with the code of that decoy, each a little different."""
     relu = PROBLEMS / "relu"
     reference, decoy = (relu / "reference.py").read_text(), (relu / "decoy.py").read_text()
     code = [f"```python\n{decoy}\n# {mark} {index}\n```" for index in range(count)]
@@ -153,7 +154,7 @@ def cheating_turns(mark: str, count: int) -> list[Turn]:
 
 
 def hopeless_turns(mark: str, count: int) -> list[Turn]:
-    """Turns for problems that are broken: nobody gets a reward for them."""
+    """Return turns of broken problems, which get no reward."""
     reference = "raise RuntimeError('this reference cannot be imported')"
     code = f"```python\n{candidate()}\n```"
     return [
@@ -163,7 +164,7 @@ def hopeless_turns(mark: str, count: int) -> list[Turn]:
 
 
 def turns(mark: str) -> list[Turn]:
-    """Episodes of two turns: of right, wrong and failing answers, and of one without code."""
+    """Return episodes of two turns: with correct, wrong and raising answers, and with answers without code."""
     bodies = {"right": "pass", "wrong": "x = x + 1", "raises": "raise KeyError(1)"}
     return [
         turn(f"{mark}-{name}", sample, index, reference_code=REFERENCE, response_text=said, backend="torch", **FAST)

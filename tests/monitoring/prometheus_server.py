@@ -1,4 +1,4 @@
-"""A real Prometheus with the configuration of deploy/, but for its pace, its targets and how long an alert waits."""
+"""A real Prometheus with the configuration of deploy/, except for intervals, targets and the waiting time of alerts."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ RULES = sorted(FOLDER.glob("*.rules.yml"))
 
 
 def tool(name: str) -> str:
-    """The path of `prometheus` or `promtool`."""
+    """Return the path of `prometheus` or `promtool`."""
     return needs(name, package="prometheus")
 
 
 @functools.cache
 def alerts() -> dict[str, dict[str, Any]]:
-    """All alert rules by name, as they are written."""
+    """Return all alert rules by name, as they are written."""
     groups = [group for path in RULES for group in yaml.safe_load(path.read_text())["groups"]]
     return {rule["alert"]: rule for group in groups for rule in group["rules"] if "alert" in rule}
 
 
 def impatient(folder: Path) -> list[str]:
-    """Copies of the rules in which no alert waits: expressions and thresholds are those of deploy/."""
+    """Return paths of copies of the rules in which no alert waits; expressions and thresholds are those of deploy/."""
     paths = []
     for path in RULES:
         rules = yaml.safe_load(path.read_text())
@@ -49,7 +49,7 @@ def impatient(folder: Path) -> list[str]:
 
 @contextmanager
 def serving(folder: Path, targets: Mapping[str, Sequence[str]], rules: Sequence[str]) -> Iterator[Prometheus]:
-    """Scrape the targets of each job once a second, and evaluate the rules as often, while the block lasts."""
+    """Run a Prometheus that scrapes the targets of each job and evaluates the rules once a second."""
     config = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
     config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s", "scrape_timeout": "1s"}
     config["rule_files"] = list(rules)
@@ -72,7 +72,7 @@ def serving(folder: Path, targets: Mapping[str, Sequence[str]], rules: Sequence[
         _wait(server, process, folder / "prometheus.log")
         yield server
     finally:
-        process.kill()  # nothing of it is kept
+        process.kill()  # its data is not needed any more
         process.wait()
 
 

@@ -1,10 +1,11 @@
-"""The pictures of docs/monitoring.md: real services under a load like a training's, watched by a real Prometheus.
+"""Program that draws the pictures of docs/monitoring.md: real services under a load like that of a training.
 
     python -m tests.monitoring.showcase --minutes 4 --out docs/images
 
-Beside a file of candidates (`examples/problems`) it plays a policy that learns: fewer answers without code and fewer wrong
-ones from step to step, and, for a while in the middle, a decoy that is caught. With KERNELDYNO_REQUIRE_GPU=1 this machine's
-GPU judges and is shown; without it the GPUs are made up (gpu_exporter.py).
+A real Prometheus watches the services. They get a file of candidates (`examples/problems`) and the turns of a policy
+that learns: answers without code and wrong answers become fewer from step to step, and for a while in the middle the
+policy tries a decoy, which is caught. With KERNELDYNO_REQUIRE_GPU=1 this machine's GPU judges and is shown; without it
+the pictures show made-up GPUs (gpu_exporter.py).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from kerneldyno.rpc.jsonio import request_from_json
 from tests.monitoring.live import FAST, PROBLEMS, Cluster, cluster
 from tests.monitoring.prometheus_server import impatient, serving
 
-#: Turns of a step.
+#: Turns in one step.
 TURNS = 24
 REWARD = RewardSpec(preset="drkernel", incorrect_reward=-0.1, failure_reward=-0.2, rejected_reward=-0.5)
 CHOICES = {
@@ -39,7 +40,7 @@ CHOICES = {
 
 
 def mix(progress: float) -> dict[str, float]:
-    """What a policy answers after this share of its training: weights."""
+    """Return the weights of the kinds of answers after this share of the training."""
     cheats = max(0.0, 0.35 - abs(progress - 0.55) * 1.6)
     return {
         "right": 0.1 + 0.6 * progress,
@@ -51,7 +52,7 @@ def mix(progress: float) -> dict[str, float]:
 
 
 def step(number: int, progress: float, chance: random.Random) -> list[Turn]:
-    """The turns of one step, on one problem."""
+    """Return the turns of one step, on one problem."""
     relu = PROBLEMS / "relu"
     reference, weights, made = (relu / "reference.py").read_text(), mix(progress), []
     for sample in range(TURNS):
@@ -59,13 +60,13 @@ def step(number: int, progress: float, chance: random.Random) -> list[Turn]:
         text = "I would rather talk about it."
         if kind != "talks":
             code = (relu / f"{chance.choice(CHOICES[kind])}.py").read_text()
-            text = f"```python\n{code}\n# {number} {sample // 2}\n```"  # two of a group may say the same
+            text = f"```python\n{code}\n# {number} {sample // 2}\n```"  # two turns of a step may have the same code
         made.append(turn(f"step-{number}", sample, 0, reference_code=reference, response_text=text, **FAST))
     return made
 
 
 def file_of_candidates() -> Iterator[EvalRequest]:
-    """Those of the examples that need no special care, again and again, each time as other work."""
+    """Yield the examples that are not CUDA and not dangerous, without end; every second round is new work."""
     expected = json.loads((PROBLEMS / "expected.json").read_text())
     plain = [
         (name, about["backend"])
@@ -82,7 +83,7 @@ def file_of_candidates() -> Iterator[EvalRequest]:
 
 
 def load(running: Cluster, seconds: float) -> None:
-    """Both loads, and one judge that dies, until the time is up. What is not done by then is cancelled."""
+    """Make both loads and kill one judge, until the time is up. Cancel the work that is not done by then."""
     worker = threading.Thread(target=batch, args=(running, seconds), daemon=True)
     worker.start()
     begun, chance, killed = time.monotonic(), random.Random(7), False
@@ -101,14 +102,14 @@ def load(running: Cluster, seconds: float) -> None:
 
 
 def batch(running: Cluster, seconds: float) -> None:
-    """The file of candidates, at low priority."""
+    """Evaluate the file of candidates at low priority."""
     with Client(running.address, client_id="batch", window=24) as client:
         for _ in client.evaluate(file_of_candidates(), timeout=seconds):
             pass
 
 
 def main() -> int:
-    """Return the exit status."""
+    """Run the program and return its exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=4.0)
     parser.add_argument("--out", type=Path, required=True)

@@ -1,4 +1,4 @@
-"""The committed dashboards: what the source says, what Grafana's own types take, and what docs/metrics.md has."""
+"""Tests of the committed dashboards against their source, Grafana's own types and docs/metrics.md."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_compose_mounts_them_where_grafana_looks() -> None:
 
 
 def _lost(value: Any, again: Any, path: str = "") -> Iterator[str]:
-    """Paths of what is in `value` and, after a way through Grafana's types, not any more. They may add their defaults."""
+    """Yield the paths in `value` that Grafana's types have lost or changed in `again`. They may add defaults."""
     if isinstance(value, dict) and isinstance(again, dict):
         for key, inner in value.items():
             yield from _lost(inner, again.get(key), f"{path}/{key}")
@@ -163,7 +163,7 @@ def _lost(value: Any, again: Any, path: str = "") -> Iterator[str]:
 
 
 def _datasources(value: Any) -> list[Any]:
-    """All data sources that are named anywhere below."""
+    """Return all data sources that are named anywhere in `value`."""
     if isinstance(value, list):
         return [found for item in value for found in _datasources(item)]
     if isinstance(value, dict):

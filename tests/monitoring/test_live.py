@@ -1,8 +1,8 @@
-"""Dashboards and alerts against what is: a real Prometheus that scrapes a real scheduler and evaluator under load.
+"""Tests of dashboards and alerts with a real Prometheus that scrapes a real scheduler and evaluator under load.
 
-First every query of every panel is asked, over the time of the load. Then things are broken, one after the other, and the
-alerts have to say so: with the expressions and thresholds of deploy/, without their waiting time. GPUs are made up
-(gpu_exporter.py). The tests of breakages build on each other, mildest first.
+The first tests ask every query of every panel, over the time of the load. The next ones break things, one after the
+other, and expect the alerts of deploy/: with their expressions and thresholds, without their waiting time. GPUs are
+made up (gpu_exporter.py). The tests that break things depend on their order, mildest first.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tests.monitoring.prometheus_server import impatient, serving, tool
 
 pytestmark = pytest.mark.slow
 
-#: What Grafana would put in: everything that can be chosen, and a window of several scrapes.
+#: The values that Grafana would insert: all choices, and a window of several scrapes.
 VARIABLES = {"instance": ".+", "device": ".+", "__rate_interval": "15s", "__range": "60s"}
 PANELS = [
     pytest.param(panel, id=f"{name.removeprefix('kerneldyno-')}-{panel.title}")
@@ -62,7 +62,7 @@ VARIABLES_ASKED = [
 
 @dataclass
 class Watched:
-    """What runs, who watches it, and when there was load (Unix times); `idle` is a time before it."""
+    """The services, their Prometheus, and the times of the load (Unix times); `idle` is a time before it."""
 
     cluster: Cluster
     prometheus: Prometheus
@@ -72,7 +72,7 @@ class Watched:
 
     @contextmanager
     def expecting(self, *alerts: str, seconds: float = 20.0) -> Iterator[None]:
-        """Wait, after the block, until all of these have fired since its beginning; none does so yet."""
+        """Wait, after the block, until all these alerts have fired since its start. None may fire before it."""
         begun, fired = time.time(), dict[str, dict[str, Any]]()
         firing = self.prometheus.query('ALERTS{alertstate="firing"}')
         already = {one["metric"]["alertname"] for one in firing} & {f"KernelDyno{alert}" for alert in alerts}
@@ -94,15 +94,15 @@ class Watched:
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    """Everything started, and one load done."""
-    tool("prometheus")  # before anything is started in vain
+    """All services, after one load."""
+    tool("prometheus")  # stops here if Prometheus is missing, before anything starts
     folder = tmp_path_factory.mktemp("monitoring")
     with cluster(folder) as running, serving(folder, running.targets, impatient(folder)) as prometheus:
         begun = time.time()
-        while not prometheus.query("count(up == 1) == 4"):  # so that counters are seen at 0
+        while not prometheus.query("count(up == 1) == 4"):  # so that Prometheus sees the counters at 0
             assert time.time() < begun + 20
             time.sleep(0.2)
-        while prometheus.query("ALERTS"):  # a moment ago nobody was there
+        while prometheus.query("ALERTS"):  # alerts from before the services were up must end
             time.sleep(0.2)
         idle = _idle_since(prometheus)
         start = time.time()
@@ -116,7 +116,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 
 def _idle_since(prometheus: Prometheus) -> float:
-    """Wait until rates of turns are known, and are 0; return that time."""
+    """Wait until the rates of turns are known and are 0, and return that time."""
     deadline = time.monotonic() + 60
     counters = ("kerneldyno_turns_total", "kerneldyno_reward_count")
     while not all(prometheus.query(f"sum(rate({name}[15s])) == 0") for name in counters):
@@ -150,7 +150,7 @@ def test_variables_have_something_to_choose(variable: dict[str, Any], watched: W
 
 
 def test_what_was_done_is_what_is_shown(watched: Watched) -> None:
-    """The numbers behind the panels are those of the load: 12 evaluations, 16 turns, and one by the gateway."""
+    """The numbers behind the panels are those of the load: 12 evaluations, 16 turns, and one turn by the gateway."""
     at = watched.end
     (verdicts,) = watched.prometheus.query("sum(kerneldyno_outcomes_total)", at)
     (turned,) = watched.prometheus.query("sum(kerneldyno_turns_total)", at)
@@ -165,15 +165,15 @@ def test_what_was_done_is_what_is_shown(watched: Watched) -> None:
     }
     (again,) = watched.prometheus.query(
         "sum(kerneldyno_remeasurements_total)", at
-    )  # on a noisy machine there may be one
+    )  # a noisy machine may cause one remeasurement
     assert float(verdicts["value"][1]) == 12 + 17 + float(again["value"][1])
     assert float(rejected["value"][1]) == 1
 
 
 def test_nothing_fires_while_all_is_well(watched: Watched) -> None:
-    """But for moments, which the rules' waiting time is for: a late scrape, a job that is just being placed.
+    """An alert may fire for a moment, at a late scrape or while a job is placed: the rules' waiting time is for this.
 
-    Two are not asked: that this machine or its disk is slow just now says nothing about the rules.
+    Two alerts are left out, because a slow machine or disk says nothing about the rules.
     """
     theirs = 'ALERTS{alertstate="firing", alertname!~"KernelDyno(ProcessSlow|JournalSlow)"}'
     fired = watched.prometheus.query_range(theirs, watched.start, watched.end, 1)
@@ -182,7 +182,7 @@ def test_nothing_fires_while_all_is_well(watched: Watched) -> None:
 
 
 def test_pictures_can_be_drawn(watched: Watched, tmp_path: Path) -> None:
-    """One panel of each kind, and one of each unit: whole dashboards take seconds each."""
+    """It draws one panel for each pair of kind and unit, because whole dashboards take seconds each."""
     every = [panel for dashboard in dashboards().values() for panel in panels(dashboard)]
     chosen = list({(panel.kind, panel.unit): panel for panel in every}.values())
     raw = [{**panel.raw, "gridPos": {"x": 0, "y": 8 * at, "w": 12, "h": 8}} for at, panel in enumerate(chosen)]
@@ -196,7 +196,7 @@ def test_pictures_can_be_drawn(watched: Watched, tmp_path: Path) -> None:
 
 
 def test_gpus_that_fail(watched: Watched) -> None:
-    """Each happens to the first GPU alone."""
+    """Each failure concerns only the first GPU."""
     with watched.expecting("GpuHot", "GpuThrottled", "GpuMemoryFull", "GpuMemoryErrors", "GpuFault", "SandboxWeaker"):
         for line in ("hot", "full", "ecc", "xid 79", "xid 31", "weak"):
             watched.cluster.tell_gpus(line)
@@ -230,7 +230,7 @@ def test_a_scheduler_that_runs_out_of_files(watched: Watched) -> None:
 
 
 def test_work_that_fits_no_node(watched: Watched) -> None:
-    """It waits while nodes serve, and fails when its time is up."""
+    """Such work waits while nodes serve, and fails when its time is up."""
     with watched.expecting("QueueStuck", "InfrastructureErrors"), Client(watched.cluster.address) as client:
         nowhere = [request(f"nowhere-{i}") for i in range(4)]
         for one in nowhere:
@@ -250,7 +250,7 @@ def test_more_work_than_may_wait(watched: Watched) -> None:
 
 
 def test_nodes_that_lose_their_attempts(watched: Watched) -> None:
-    """Whatever these two nodes are given, their judges die of it. Three attempts of each work, three in a row on a node."""
+    """Both works kill the judges of these nodes: each work fails three times, and a node fails three times in a row."""
     dying = [request(f"dies-{i}") for i in range(2)]
     for one in dying:
         one.kernel_code = f"outcome=INFRASTRUCTURE_ERROR cause=JUDGE_DIED id={one.id}"

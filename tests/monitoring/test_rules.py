@@ -1,4 +1,4 @@
-"""The alert rules: promtool's own verdict, its unit tests of every alert, and the runbook that each one links to."""
+"""Tests of the alert rules: promtool's checks, its unit tests of every alert, and the runbook of each alert."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_promtool_finds_nothing_in_the_rules() -> None:
 
 
 def test_promtool_finds_nothing_in_the_configuration(tmp_path: Path) -> None:
-    # The rules' path is that of the container.
+    # The configuration has the path of the rules in the container.
     config = (FOLDER / "prometheus.yml").read_text()
     assert "/etc/prometheus/*.rules.yml" in config
     copy = tmp_path / "prometheus.yml"
@@ -49,7 +49,7 @@ def test_alerts_fire_when_they_should_and_only_then(path: Path) -> None:
 
 
 def test_a_rule_that_never_fires_is_noticed(tmp_path: Path) -> None:
-    """The unit tests can fail: with one threshold out of reach they do."""
+    """The unit tests can fail: they do so when one threshold is out of reach."""
     (tmp_path / "broken.rules.yml").write_text(
         RULES[0].read_text().replace("kerneldyno_gpu_up == 0", "kerneldyno_gpu_up == 2")
     )
@@ -67,7 +67,7 @@ def test_each_alert_is_seen_to_fire_and_not_to(alert: str) -> None:
     fired = [sample["labels"] for check in checks for sample in check["exp_samples"]]
     assert fired, f"{alert} is never seen to fire"
     assert any(not check["exp_samples"] for check in checks), f"{alert} is never seen not to fire"
-    # Whatever its texts name exists on the alert.
+    # The alert has every label that its texts name.
     rule = alerts()[alert]
     texts = " ".join(rule["annotations"].values())
     named = set(re.findall(r"\$labels\.(\w+)", texts))
@@ -105,7 +105,7 @@ def test_there_is_no_runbook_without_an_alert() -> None:
 
 
 def test_the_operators_object_is_the_same_rules(tmp_path: Path) -> None:
-    """The page's script, with a kubectl that keeps what it is given."""
+    """The script of docs/monitoring.md runs with a fake kubectl that records its arguments and input."""
     script = RUNBOOKS.read_text().split("test_the_operators_object_is_the_same_rules -->\n```sh\n")[1].split("```")[0]
     (tmp_path / "kubectl").write_text(
         f'#!/bin/sh\necho "$@" >> {tmp_path}/said\ntest "$1" = create || cat >> {tmp_path}/given\n'
@@ -122,7 +122,7 @@ def test_the_operators_object_is_the_same_rules(tmp_path: Path) -> None:
 
 
 def test_values_that_rules_single_out_are_documented() -> None:
-    """A regular expression for a value that does not exist excludes nothing, and nobody notices."""
+    """A regular expression with a value that does not exist would exclude nothing, and nobody would notice."""
     text = RULES[0].read_text()
     for label, listed in re.findall(r'(\w+)[!=]~"([^"]+)"', text):
         for value in listed.split("|"):
@@ -137,7 +137,7 @@ def _unit_tests() -> list[dict[str, Any]]:
 
 @functools.cache
 def _runbooks() -> dict[str, str]:
-    """The section of each alert."""
+    """Return the section of each alert in docs/monitoring.md."""
     sections = re.split(r"^### ", RUNBOOKS.read_text(), flags=re.MULTILINE)[1:]
     return {
         title: body

@@ -1,1 +1,1 @@
-"""Sdist and wheel, an install into an empty environment, licences."""
+"""Tests of releases: sdist and wheel, an install into an empty environment, licences."""

@@ -1,4 +1,4 @@
-"""The two files of a release, built once from this tree, and an environment with the scheduler's extra and nothing else."""
+"""The two files of a release, built once from this tree, and an environment with only the scheduler's extra."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Release:
 
 @pytest.fixture(scope="session")
 def scheduler_only(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter with the wheel, the extra `scheduler`, and what these bring."""
+    """An interpreter with the wheel, the extra `scheduler` and their dependencies."""
     interpreter = environments.create(tmp_path_factory.mktemp("install") / "scheduler")
     try:
         environments.install(interpreter, release.wheel, "scheduler")

@@ -1,4 +1,4 @@
-"""A user's program, for mypy: it knows our types where they are right, and only then are the two ignores below in use."""
+"""A user's program for mypy: if mypy does not know our types, the two ignores below are unused, which is an error."""
 
 from __future__ import annotations
 

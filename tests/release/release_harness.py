@@ -1,4 +1,4 @@
-"""What the fixtures of conftest.py hand to the tests."""
+"""The type that a fixture of conftest.py gives to the tests."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Release:
-    """What would be published."""
+    """The files that would be published, and what they were built from."""
 
     sdist: Path
     #: Built from the sdist.
     wheel: Path
     #: Built from the tree that the sdist was built from.
     wheel_of_tree: Path
-    #: The sdist, unpacked.
+    #: The unpacked sdist.
     source: Path

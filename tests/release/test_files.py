@@ -1,4 +1,4 @@
-"""Wheel and sdist: what is in them, and that they are the same however they are built."""
+"""Tests of wheel and sdist: their contents, and that every way to build gives the same wheel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ METADATA = b"Metadata-Version: 2.4\nName: kerneldyno\nVersion: 1\n"
 
 
 def test_the_sdist_has_every_file_of_the_repository(release: Release) -> None:
-    # An unpacked sdist has its own tests, and nothing to be compared with but itself.
+    # These tests also run in an unpacked sdist, which has no repository: there the sdist is compared with itself.
     files = artifacts.tracked(ROOT) or artifacts.members(release.sdist) - {"PKG-INFO"}
     assert len(files) > 1500
     assert list(artifacts.faults_of_sdist(release.sdist, files)) == []

@@ -1,4 +1,4 @@
-"""The wheel in an empty environment. Every extra in turn: `make release-check`."""
+"""Tests of the wheel in an empty environment. `make release-check` installs every extra in turn."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_torch_is_asked_for_by_name_only_where_it_may_be() -> None:
 
 
 def test_a_users_type_checker_sees_our_types(scheduler_only: Path, tmp_path: Path) -> None:
-    """Run outside of the repository: mypy takes what it knows from the installed wheel, and unused ignores are errors."""
+    """mypy runs outside the repository, so it knows only the installed wheel. Unused ignores are errors."""
     command = [
         sys.executable,
         "-m",
@@ -62,7 +62,7 @@ def test_a_users_type_checker_sees_our_types(scheduler_only: Path, tmp_path: Pat
 
 
 def test_the_check_would_miss_untyped_parts_were_it_not_for_the_marker(scheduler_only: Path, tmp_path: Path) -> None:
-    """The counter-test: without py.typed mypy refuses to look at a part, so the test above cannot pass by accident."""
+    """Counter-test: without py.typed mypy refuses to read a part, so the test above cannot pass by accident."""
     (marker,) = scheduler_only.parents[1].glob("lib/python3*/site-packages/kerneldyno/client/py.typed")
     marker.rename(marker.with_name("py.typed.away"))
     try:

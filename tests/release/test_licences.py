@@ -1,4 +1,4 @@
-"""Licences of everything that KernelDyno brings along go with Apache-2.0, and what does not is found."""
+"""Tests that the licences of all dependencies are compatible with Apache-2.0, and that others are found."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from extras import declared
 
 pytestmark = pytest.mark.pure
 
-#: Installed where `make test` runs; the trainers' are looked at by `make release-check`.
+#: Extras that are installed where `make test` runs; `make release-check` checks those of the trainers.
 HERE = sorted(set(declared()) - {"verl", "trl", "ray"})
 
 
@@ -49,10 +49,10 @@ def test_what_is_allowed(tmp_path: Path, said: str, expression: str) -> None:
     [
         ("License-Expression: GPL-3.0-or-later", "GPL-3.0-or-later is not in the list"),
         ("License-Expression: MIT AND LGPL-2.1-only", "not in the list"),
-        ("License-Expression: (MIT OR GPL-2.0-only)", "not in the list"),  # somebody should look at brackets
+        ("License-Expression: (MIT OR GPL-2.0-only)", "not in the list"),  # a person must check brackets
         ("Classifier: License :: OSI Approved :: GNU Affero General Public License v3", "LicenseRef-GPL is not"),
         ("License: LGPL with parts under MIT", "LicenseRef-GPL is not"),
-        ("License: MPL-2.0", "MPL-2.0 is not in the list"),  # allowed to those alone that are named
+        ("License: MPL-2.0", "MPL-2.0 is not in the list"),  # allowed only for named packages
         ("License: see the file", "unknown"),
         ("Summary: says nothing", "unknown"),
     ],
@@ -72,7 +72,7 @@ def test_an_exception_holds_for_its_name_and_its_licence(tmp_path: Path) -> None
 
 
 def environment(place: Path, said: str, name: str = "Some_Thing") -> list[licences.Licence]:
-    """The licences of a folder with one distribution that says this."""
+    """Return the licences of a folder with one distribution whose metadata says this."""
     folder = place / f"{name}-1.0.dist-info"
     folder.mkdir(parents=True)
     (folder / "METADATA").write_text(f"Metadata-Version: 2.4\nName: {name}\nVersion: 1.0\n{said}\n")

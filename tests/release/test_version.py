@@ -1,4 +1,4 @@
-"""The version is written in one file; whatever else says it must agree."""
+"""Tests that one file defines the version, and that all other places agree with it."""
 
 from __future__ import annotations
 

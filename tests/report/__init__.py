@@ -1,1 +1,1 @@
-"""The report, of real results and in a real browser."""
+"""Tests of the report, with real results and in a real browser."""

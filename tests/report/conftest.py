@@ -1,4 +1,4 @@
-"""Real results of real services, the pages made of them, and a browser to open those in."""
+"""Fixtures: real results of real services, the pages made from them, and a browser that opens the pages."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from kerneldyno.rpc.jsonio import request_from_json, request_to_json
 from tests.needed import needs
 from tests.report.report_candidates import BATCH, EPISODES, Recorded, reference
 
-#: Interpreted kernels take their time, and their times mean nothing.
+#: Interpreted kernels are slow, and their times mean nothing.
 QUICK = {"num_perf_trials": 3, "num_warmup": 0, "num_correct_trials": 1, "stress_inputs": False}
 
 
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """What a real scheduler, evaluator and judge say about the candidates of report_candidates.py."""
+    """Files with the results of a real scheduler, evaluator and judge for the candidates of report_candidates.py."""
     folder = tmp_path_factory.mktemp("recorded")
     files = Recorded(folder / "results.jsonl", folder / "requests.jsonl", folder / "run.jsonl", folder / "list.json")
     requests = [request_from_json({"id": name, **QUICK, **fields}) for name, fields in BATCH.items()]
@@ -59,9 +59,9 @@ def _train(address: str, path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Debian's Chromium without a window.
+    """An installed Chromium without a window.
 
-    While it runs, an event loop does in this thread: no test of the same module can be async.
+    While it runs, this thread runs an event loop, so no test of the same module can be async.
     """
     found = needs("chromium", "chromium-browser", "google-chrome")
     with sync_playwright() as playwright:

@@ -1,4 +1,4 @@
-"""The candidates of these tests: right, wrong, cheating, broken, and some whose words try to become part of the page."""
+"""The candidates of these tests: correct, wrong, cheating, broken, and some whose text tries to become markup."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 
 PROBLEMS = Path(__file__).parents[2] / "examples" / "problems"
 
-#: Sets window.pwned if any of it is ever taken for markup or script.
+#: Sets window.pwned if a page takes any of it for markup or script.
 HOSTILE = "</script><script>window.pwned=1</script><img src=x onerror='window.pwned=2'><svg onload=window.pwned=3>"
-#: Ends a comment, a style and a data block; steers a terminal; turns the direction of reading; is no character.
+#: Ends a comment, a style and a data block; clears a terminal; has NUL, a right-to-left override, a line separator.
 ODD = "--></style></title>]]>\x1b[2J\x00\u202e\u2028"
 
 
 def reference(problem: str) -> str:
-    """The source of a problem of examples/."""
+    """Return the reference source of a problem of examples/."""
     return (PROBLEMS / problem / "reference.py").read_text()
 
 
 def example(name: str, **fields: Any) -> dict[str, Any]:
-    """Fields of a request for a candidate of examples/."""
+    """Return the request fields for a candidate of examples/."""
     problem = name.split("/")[0]
     return {
         "reference_code": reference(problem),
@@ -31,7 +31,7 @@ def example(name: str, **fields: Any) -> dict[str, Any]:
 
 
 def plain(problem: str, expression: str, before: str = "") -> dict[str, Any]:
-    """Fields of a request for a candidate in plain torch: quick on any machine."""
+    """Return the request fields for a candidate in plain torch, which is quick on any machine."""
     head = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n"
     source = f"{head}{before}        return {expression}\n"
     return {"reference_code": reference(problem), "kernel_code": source, "backend": "torch"}
@@ -57,7 +57,7 @@ BATCH: dict[str, dict[str, Any]] = {
     "row_mean/broken_reference": {**plain("row_mean", "x"), "reference_code": "raise ValueError('no reference')\n"},
     "row_mean/nowhere": {**plain("row_mean", "x.mean(1)"), "device": {"kind": "cuda"}, "total_timeout": "1s"},
 }
-#: What becomes of each.
+#: The outcome of each candidate of BATCH.
 OUTCOMES = {
     "relu/clamp": "CORRECT",
     "relu/untimed": "CORRECT",
@@ -75,11 +75,11 @@ OUTCOMES = {
 
 
 def said(fields: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """A model's answer with a candidate in it, and the fields of its request."""
+    """Return a model's answer with a candidate in it, and the fields of its request."""
     return f"Like this:\n```python\n{fields['kernel_code']}```\n", {"backend": fields["backend"]}
 
 
-#: Three episodes of three turns. Right candidates are those of the batch: their results are stored, and not measured again.
+#: Three episodes of three turns. Correct candidates are also in BATCH, so stored results answer them.
 EPISODES: dict[tuple[str, int], list[tuple[str, dict[str, Any]]]] = {
     ("relu", 0): [
         said(example("relu/syntax_error")),
@@ -101,10 +101,10 @@ EPISODES: dict[tuple[str, int], list[tuple[str, dict[str, Any]]]] = {
 
 @dataclass(frozen=True)
 class Recorded:
-    """The files that a batch, and a trainer that records its turns, have left."""
+    """The files of a batch, and of a trainer that records its turns."""
 
     results: Path
     requests: Path
     turns: Path
-    #: What `kerneldyno evaluations --json` prints.
+    #: The output of `kerneldyno evaluations --json`.
     listing: Path

@@ -1,4 +1,4 @@
-"""The page in a real browser, at the sizes of a desk and of a phone: what it shows and does, and what it must not do."""
+"""Tests of the page in a real browser, at desktop and phone size: what it shows and does, and what it must not do."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPENERS = "#candidate-table tbody .open"
 
 
 def made(*arguments: object) -> Path:
-    """The page that `kerneldyno report ARGUMENTS` writes; the output is the last argument."""
+    """Write a page with `kerneldyno report ARGUMENTS`; return its path, which is the last argument."""
     ran = CliRunner().invoke(app, ["report", *map(str, arguments)])
     assert ran.exit_code == 0, ran.output
     return Path(str(arguments[-1]))
@@ -47,7 +47,10 @@ def turns_page(recorded: Recorded, tmp_path_factory: pytest.TempPathFactory) -> 
 def opened(
     browser: Browser, path: Path, size: tuple[int, int] = DESK, *, anchor: str = "", **context: object
 ) -> Iterator[Page]:
-    """A page that is ready. At the end it has complained of nothing, and asked for nothing but itself."""
+    """Open a page and yield it when it is ready.
+
+    At the end, check that it logged nothing, requested nothing but itself, and ran no hostile script.
+    """
     width, height = size
     scheme = "dark" if size == PHONE else "light"
     around = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, **context)  # type: ignore[arg-type]
@@ -72,7 +75,7 @@ def opened(
 
 
 def overflow(page: Page) -> list[str]:
-    """What is wider than the window: it would have to be scrolled sideways."""
+    """Return the elements that are wider than the window, so that a user would have to scroll sideways."""
     found: list[str] = page.evaluate(
         """() => [...document.querySelectorAll("body, body *")]
           .filter((one) => one.getClientRects().length && !one.closest("svg svg, svg *") &&
@@ -117,7 +120,7 @@ def test_no_width_needs_scrolling_sideways(browser: Browser, results_page: Path,
         assert overflow(page) == []
 
 
-@pytest.mark.usefixtures("recorded")  # which cannot be made while a browser runs
+@pytest.mark.usefixtures("recorded")  # the services of `recorded` cannot run while a browser runs
 @pytest.mark.parametrize("width", [320, 390, 701, 1280])
 def test_groups_fit_any_width(browser: Browser, tmp_path: Path, width: int) -> None:
     names = [
@@ -245,7 +248,7 @@ def test_hostile_words_are_words(browser: Browser, results_page: Path) -> None:
 
 
 def test_the_policy_holds(browser: Browser, results_page: Path) -> None:
-    """Even a script in the page could neither make markup of text nor ask anybody for anything."""
+    """Even a script in the page could neither turn text into markup nor send a request."""
     hits: list[str] = []
 
     class Server(http.server.BaseHTTPRequestHandler):
@@ -379,7 +382,7 @@ def test_differences_are_the_fewest(browser: Browser, turns_page: Path) -> None:
 
 
 def longest_common(a: list[str], b: list[str]) -> int:
-    """Length of the longest common subsequence, by the book."""
+    """Return the length of the longest common subsequence, by the textbook algorithm."""
     table = [[0] * (len(b) + 1) for _ in range(len(a) + 1)]
     for i, left in enumerate(a, start=1):
         for j, right in enumerate(b, start=1):

@@ -1,4 +1,4 @@
-"""fast@p of a suite: what is won, what is surely won, what may be, and who is in which share."""
+"""Tests of fast@p of a suite: wins, sure wins, possible wins, and which problems the shares count."""
 
 from __future__ import annotations
 

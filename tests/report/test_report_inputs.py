@@ -1,4 +1,4 @@
-"""What a report makes of files: good ones, odd ones, hostile ones, and those that it must refuse."""
+"""Tests of reports from files: good, odd and hostile files, and files that a report must refuse."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.report.report_candidates import HOSTILE, ODD
 
 
 def result(id: str = "p/a", outcome: str = "CORRECT", speedup: float = 0.0, **changes: Any) -> dict[str, Any]:
-    """A result as a file has it."""
+    """Return a result as it is in a file."""
     made = EvalResult(id=id, outcome=EvalResult.Outcome.Value(outcome), compiled=True, correct=outcome == "CORRECT")
     made.speedup = speedup
     made.environment.device, made.environment.device_model = "cuda:0", "a GPU"
@@ -64,7 +64,7 @@ def candidates(data: bytes) -> list[Candidate]:
 
 
 class Contents(HTMLParser):
-    """What a page has: its elements, the attributes that could act, and the text of its scripts."""
+    """The contents of a page: its elements, the attributes that could act, and the text of its scripts."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class Contents(HTMLParser):
             self.scripts[-1] = attributes, text + data
 
     def data(self, prefix: str) -> list[Any]:
-        """The blocks of data whose ids begin so."""
+        """Return the blocks of data whose ids begin with `prefix`."""
         return [
             json.loads(gzip.decompress(base64.b64decode(text)))
             for attributes, text in self.scripts
@@ -138,7 +138,7 @@ def test_fast_at_p_and_its_denominator() -> None:
 
 
 def both(id: str, device: float, end_to_end: float, kind: str = "", **changes: Any) -> dict[str, Any]:
-    """A result with both speedups; `kind` is "DEVICE" or "END_TO_END", or nothing, as older evaluators have it."""
+    """Return a result with both speedups. `kind` is "DEVICE", "END_TO_END", or empty as with older evaluators."""
     ended: dict[str, Any] = {"end_to_end_speedup": end_to_end, "speedup_kind": f"SPEEDUP_KIND_{kind}" if kind else None}
     if end_to_end:
         ended |= {"end_to_end_speedup_interval": {"low": 0.5 * end_to_end, "high": 2 * end_to_end}}
@@ -210,7 +210,7 @@ def test_stages_are_counted_once() -> None:
 
 
 def spent(id: str, begun: str, ended: str, queued: float, timing: float, **changes: Any) -> dict[str, Any]:
-    """A result that was accepted and final at those times of one day, and how long it waited and ran, in seconds."""
+    """Return a result that was accepted at `begun`, final at `ended`, and spent these seconds queued and in timing."""
     stages = [
         {"stage": "STAGE_QUEUED", "duration": f"{queued}s"},
         {"stage": "STAGE_AWAITING_LEASE", "duration": "10s"},
@@ -589,7 +589,7 @@ ANYTHING = st.recursive(
 @settings(max_examples=sampling.examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_file_breaks_it(tmp_path: Path, data: st.DataObject) -> None:
-    """Real lines with anything in the place of anything: there is a page, or one line that says why there is none."""
+    """Replace any value in real lines by anything: the command makes a page or refuses, and never crashes."""
     sound = [result("p/a", speedup=2.0, labels={"problem": "x"}), result("p/b", "INCORRECT")]
     sound += [json.loads(json.dumps({"version": 1, **turn_data()}))]
     rows = [copy.deepcopy(data.draw(st.sampled_from(sound))) for _ in range(3)]

@@ -1,1 +1,1 @@
-"""From a verdict to a reward and to feedback."""
+"""Tests of rewards and feedback, which are made from a verdict."""

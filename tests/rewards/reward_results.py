@@ -1,4 +1,4 @@
-"""Results of every outcome, as a scheduler sends them: proto-JSON that evaluators wrote, shortened."""
+"""Results of every outcome as a scheduler sends them: shortened proto-JSON that evaluators wrote."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _KERNELS = [
     {"name": "Memcpy DtoD", "owner": "OWNER_MEMORY", "launches": 10, "device_seconds": 2e-5},
 ]
 
-#: What a timed one has besides, where the node measures it.
+#: The roofline of a timed result, from a node that measures it.
 ROOFLINE = {
     "bytes": "70500000",
     "bytes_per_second": 4.1e12,
@@ -41,7 +41,7 @@ ROOFLINE = {
     "bound": "BOUND_MEMORY",
 }
 
-#: One of each outcome, without the fields that all have.
+#: One result of each outcome, without the fields that all results have.
 RESULTS: dict[str, dict[str, Any]] = {
     "CORRECT": {
         "compiled": True,
@@ -182,7 +182,7 @@ RESULTS: dict[str, dict[str, Any]] = {
 
 
 def result(outcome: str, **changes: Any) -> EvalResult:
-    """Return a finished result of `outcome`; `changes` replace fields, None leaves one out."""
+    """Return a finished result of `outcome`; `changes` replace fields, and None leaves one out."""
     fields = {"id": "p7/0/1", "outcome": outcome, "speedup": 0.0, **RESULTS[outcome], **changes}
     return result_from_json({name: value for name, value in fields.items() if value is not None})
 
@@ -195,7 +195,7 @@ def both_times(
     queued_seconds: float = 0.0,
     **changes: Any,
 ) -> EvalResult:
-    """Return a CORRECT result with both speedups: 40 us of device time against 60, end to end 60 us against 180."""
+    """Return a CORRECT result with both speedups: device times 40 us against 60, end to end 60 us against 180."""
     fields = RESULTS["CORRECT"]
     labels = {"regime": regime, "launch_mode": "LAUNCH_MODE_EAGER"}
     each = {"samples": 50, "clock": "CLOCK_EACH_CALL", **labels}

@@ -1,4 +1,4 @@
-"""Examples for a cold start: what is left out, what is in one, and the command."""
+"""Tests of examples for a cold start: which turns are left out, what an example contains, and the command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A candidate out of a response: each rule, what must not fool it, and that hostile text costs no more than its length."""
+"""Tests of extracting a candidate from a response: each rule, what must not fool it, linear time on hostile text."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_fences_in_strings_of_the_code() -> None:
 @pytest.mark.parametrize("end", ["", "```\nThat is all.\n"])
 def test_markers(marker: str, end: str) -> None:
     found = extract(f"Well.\n{marker}\n{CODE}{end}", "Model")
-    if marker.startswith("```") and end:  # then it is a block
+    if marker.startswith("```") and end:  # then the marker opens a complete block
         assert (found.method, found.kernel_code) == (Extraction.METHOD_FENCED_ENTRY_POINT, CODE)
     else:
         assert (found.method, found.kernel_code) == (Extraction.METHOD_MARKER, CODE)
@@ -302,7 +302,7 @@ _segments = st.tuples(_prose, _bodies, _marks, st.sampled_from(["", "python", "p
 
 @given(st.lists(_segments, max_size=6), st.booleans(), st.sampled_from(["\n", "\r\n"]))
 def test_any_answer_of_whole_blocks(segments: list[tuple[str, str, str, str, bool]], cut: bool, newline: str) -> None:
-    """What Markdown makes of it, block by block, is known by construction."""
+    """The test builds the answer block by block, so it knows which block must be found."""
     response, expected = "<think>\n```python\n" + CODE + "draft", ""
     response += "</think>\n"
     for prose, body, marks, info, indented in segments:
@@ -326,7 +326,7 @@ def test_half_a_surrogate_pair_is_replaced() -> None:
 def test_a_block_that_is_appended_wins(before: str) -> None:
     closed = (
         before + "\n" + "`" * 100 + "\n" + "~" * 100 + "\n\n"
-    )  # whatever was open is closed, or opened: a fence or two
+    )  # this closes a fence that is open, and may open another
     response = closed + fenced(CODE, marks="`" * 100)
     assert CODE in extract(response, "Model").kernel_code
 
@@ -361,7 +361,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_text_takes_linear_time(name: str) -> None:
-    """At 1 MiB anything quadratic takes minutes; the limit is what a slow machine needs for 50 linear passes."""
+    """At 1 MiB, quadratic time would be minutes. The limit is what a slow machine needs for 50 linear passes."""
     unit = HOSTILE[name]
     text = unit * (2**20 // max(len(unit), 1))
     if name == "shrinking fences":

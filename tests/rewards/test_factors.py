@@ -1,4 +1,4 @@
-"""How a speedup is written, the same way for a person, a model and a page."""
+"""Tests of how a speedup is written: the same way for a person, a model and a page."""
 
 from __future__ import annotations
 

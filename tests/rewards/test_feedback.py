@@ -1,4 +1,4 @@
-"""Feedback: what is in it at each budget, in which order, and what never is."""
+"""Tests of feedback: what it says at each budget, in which order, and what it never says."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.pure
 
 LIMITS = (0, 1, 80, 256, 2000)
 
-#: What 80 characters must say.
+#: What feedback of 80 characters must say.
 HEADLINES = {
     "CORRECT": "CORRECT: 1.50x the reference's speed (95% interval 1.40 to 1.60)",
     "INCORRECT": "INCORRECT: 12 of 4096 elements of output are out of tolerance.",
@@ -34,7 +34,7 @@ HEADLINES = {
     "INFRASTRUCTURE_ERROR": "INFRASTRUCTURE_ERROR: no verdict. This says nothing about your program.",
 }
 
-#: What 256 characters, which is what verl leaves of a tool's answer, must add.
+#: What feedback of 256 characters must add: verl keeps that many of a tool's answer.
 SECONDS = {
     "CORRECT": ["40 us a call, the reference 60 us", "50% ampere_sgemm_128x64_tn"],
     "INCORRECT": ["Worst element: output at [31, 127] is off by 0.5, 4000 times what is allowed"],
@@ -105,7 +105,7 @@ def test_time(changes: dict[str, Any], said: str) -> None:
 
 
 def headline(told: EvalResult, **options: Any) -> str:
-    """The first line, which must fit where there is little room."""
+    """Return the first line of the feedback; check that it also fits into 256 characters."""
     line = feedback(told, limit=2000, **options).splitlines()[0]
     assert feedback(told, limit=256, **options).splitlines()[0] == line
     return line
@@ -137,7 +137,7 @@ def test_a_time_that_was_not_measured_is_named_and_the_other_is_not_told_for_it(
 
 
 def test_where_calls_are_not_queued_ahead_there_is_one_time_and_perhaps_a_limit_to_what_is_paid() -> None:
-    """The CPU, and finding T31."""
+    """On a CPU there is one time. Finding T31 may limit what is paid."""
     one = both_times(3.0, 3.0, regime="REGIME_AS_CALLED")
     assert headline(one).endswith("(95% interval 2.90 to 3.10); 40 us a call, the reference 60 us.")
     waits = both_times(3.0, 3.0, regime="REGIME_AS_CALLED", queued_seconds=5e-5)
@@ -156,7 +156,7 @@ def test_two_measurements_are_compared_by_the_speedup_that_counts() -> None:
 
 
 def test_hints_are_of_the_time_that_counts() -> None:
-    """16 us of kernels: less than half of the 40 us on the device, and of the 60 us that a caller waits."""
+    """The kernels take 16 us: less than half of the 40 us on the device, and of the 60 us that a caller waits."""
     kernel = {"name": "k", "owner": "OWNER_CANDIDATE", "launches": 5, "device_seconds": 8e-5}
     profile = {"kernels": [kernel], "calls": 5, "device_time_coverage": 1.0}
     told = both_times(profile=profile, findings=[])
@@ -166,7 +166,7 @@ def test_hints_are_of_the_time_that_counts() -> None:
 
 
 def kernels(*rows: tuple[str, str, int, float], median: float = 1e-4) -> EvalResult:
-    """A CORRECT result whose 5 profiled calls ran `rows` of name, owner, launches, device seconds."""
+    """Return a CORRECT result whose 5 profiled calls ran `rows` of name, owner, launches, device seconds."""
     fields = ("name", "owner", "launches", "device_seconds")
     timing = {**RESULTS["CORRECT"]["candidate_timing"], "median_seconds": median}
     profile = {
@@ -451,7 +451,7 @@ def test_what_a_candidate_printed_and_what_the_judge_keeps_is_not_told(outcome: 
 
 
 def hostile_results() -> list[EvalResult]:
-    """Every text that a candidate may have a say in, turned against us."""
+    """Return results in which every text that a candidate can influence is hostile."""
     frame = f'Traceback (own lines only):\n  File "candidate.py", line 1, in f\n    {HOSTILE}\nX: {HOSTILE}'
     error = {"stage": HOSTILE, "type": HOSTILE, "message": HOSTILE, "traceback": frame}
     return [
@@ -511,7 +511,7 @@ def test_never_over_the_limit(outcome: str, limit: int, one: str, other: str, no
     assert longer.startswith(text.removesuffix("…").rstrip()), "a larger budget only adds"
 
 
-#: What a model can do wrong in its answer, as violations of the request that carries it; and what it is told.
+#: Mistakes of a model in its answer: the field and text of the violation in the request, and what the model is told.
 OF_THE_MODEL = [
     ("kernel_code", "missing; give the Python source of the candidate", "your answer is empty. Give the whole program"),
     ("kernel_code", "missing; give kernel_code, or the model's raw answer as response_text", "your answer is empty."),
@@ -527,7 +527,7 @@ OF_THE_MODEL = [
         "your answer is 1048577 bytes",
     ),
 ]
-#: Names of the API that say nothing to a model.
+#: Names of fields of the API, which mean nothing to a model.
 API = {field.name for message in (EvalRequest, Turn) for field in message.DESCRIPTOR.fields if "_" in field.name}
 
 

@@ -1,4 +1,4 @@
-"""Feedback and rewards for candidates that a real judge has run, one of each kind of ending."""
+"""Tests of feedback and rewards for candidates that a real judge has run, one for each way to end."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.evaluator.judge_harness import REFERENCE, Judge, candidate, limits, r
 
 
 def judged(judge: Judge, source: str, **changes: Any) -> EvalResult:
-    """The verdict on `source`, taken out of a model's response first."""
+    """Extract `source` from a model's response, and return the judge's verdict on it."""
     found = extract(f"I would try this:\n\n```python\n{source}```\n", "Model")
     assert found.kernel_code == source
     return result_from_json(judge.evaluate(request(found.kernel_code, **changes)))
 
 
-#: Source, changes of the request, outcome, what 256 characters have to say.
+#: Source, changes of the request, outcome, texts that feedback of 256 characters must contain.
 CASES: dict[str, tuple[str, dict[str, Any], str, tuple[str, ...]]] = {
     "wrong values": (
         candidate(floor="0.01"),

@@ -1,4 +1,4 @@
-"""Presets are whole, gaps are filled from them, and every number out of range is named."""
+"""Tests of presets: they are complete, they fill the gaps of a spec, and every number out of range is named."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_presets_are_whole_and_valid(name: str) -> None:
     assert spec(name) is not preset, "a copy, so that nobody changes the preset"
 
 
-#: correctness, speedup and coverage weight; clip and floor; incorrect, failure, rejected; basis of coverage.
+#: Weights of correctness, speedup, coverage; clip and floor; rewards if incorrect, failed, rejected; basis of coverage.
 CONSTANTS = {
     "drkernel": (0.5, 0.5, 0.5, 3, 0, 0, 0, 0, RewardSpec.COVERAGE_BASIS_DEVICE_TIME),
     "drkernel_paper": (1, 1, 1, 3, 0, 0, 0, 0, RewardSpec.COVERAGE_BASIS_DEVICE_TIME),

@@ -1,4 +1,4 @@
-"""Text of a candidate stays data in a prompt."""
+"""Tests of quoting: text of a candidate stays data in a prompt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/rewards.md says what the code does: its programs run, its table is the presets, its samples are real."""
+"""Tests that docs/rewards.md agrees with the code: programs run, the table has the presets, samples are real."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def blocks(language: str) -> list[str]:
 
 
 def rows(title: str) -> dict[str, list[str]]:
-    """Cells of the table under a heading, by their row's first one without backticks."""
+    """Return the table under a heading: the first cell of each row without backticks, and the other cells."""
     section = PAGE.split(f"\n## {title}\n")[1].split("\n## ")[0]
     lines = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("|")]
     return {cells[0].strip("`"): cells[1:] for cells in lines[2:]}

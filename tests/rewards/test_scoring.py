@@ -1,4 +1,4 @@
-"""The sum, term by term: every outcome under every preset, second measurements, and numbers that are none."""
+"""Tests of the reward, term by term: every outcome and preset, second measurements, and invalid numbers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_correct(preset: str, parts: dict[str, float]) -> None:
 def test_other_outcomes_have_a_fixed_reward_or_none(preset: str, outcome: str) -> None:
     if outcome == "CORRECT":
         return
-    # What a failed candidate was worth before it failed is nothing.
+    # A speedup and a profile from before the failure pay nothing.
     reward, parts = score(result(outcome, speedup=9.0, profile=RESULTS["CORRECT"]["profile"]), PRESETS[preset])
     whole = PRESETS[preset]
     fixed = dict.fromkeys(FAILURES, whole.failure_reward) | {
@@ -187,7 +187,7 @@ def test_an_end_to_end_speedup_that_is_no_number_is_not_paid(speedup: Any) -> No
 
 
 def test_a_candidate_that_cannot_be_queued_ahead_is_paid_no_more_than_beside_the_queued_reference() -> None:
-    """Finding T31: 40 us against 120 as called is 3x, and against the 50 us of a queued reference 1.25x."""
+    """Finding T31: 40 us is 3x against 120 us as called, but 1.25x against 50 us of a reference queued ahead."""
     waits = both_times(3.0, 3.0, regime="REGIME_AS_CALLED", queued_seconds=5e-5)
     assert score(waits, RewardSpec(preset="kevin"))[1].paid_speedup == pytest.approx(1.25)
     assert score(waits, PRESETS["tiers"])[0] == 0.4, "tiers see it as well"

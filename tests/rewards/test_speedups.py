@@ -1,4 +1,4 @@
-"""Which of the two speedups counts: for whom, with which times, and what becomes of one that was not measured."""
+"""Tests of which of the two speedups counts, with which times, and what happens if it was not measured."""
 
 from __future__ import annotations
 

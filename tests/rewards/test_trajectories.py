@@ -1,4 +1,4 @@
-"""Files of trajectories: what is written comes back, whatever interrupts it; and what is exported."""
+"""Tests of trajectory files: what was written can be read, whatever interrupts the writer; and exports."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def turn(reward: float | None, index: int, history: list[dict[str, Any]] | None 
 
 
 def episode(*rewards: float | None) -> list[TurnRecord]:
-    """An episode in which every turn sees all that went before."""
+    """Return an episode in which every turn sees all earlier turns."""
     history: list[dict[str, Any]] = [{"role": "user", "content": "Make it fast."}]
     turns = []
     for index, reward in enumerate(rewards):
@@ -256,7 +256,7 @@ except OSError:
 
 @pytest.mark.parametrize("tail", [-1, -2, -100])
 def test_no_part_of_a_line_stays_when_the_disk_is_full(tmp_path: Path, tail: int) -> None:
-    """A limit on the file's size stands for the disk: the kernel takes a part of the line, then refuses."""
+    """A limit on the file size stands for a full disk: Linux writes a part of the line, then refuses."""
     path = tmp_path / "t.jsonl"
     write(path, turn(0.0, 8), turn(0.0, 9))
     path.write_bytes(path.read_bytes()[:tail])

@@ -1,1 +1,1 @@
-"""Rollouts against a scripted model."""
+"""Tests of rollouts against a scripted model."""

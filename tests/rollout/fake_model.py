@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server on a real port whose answers a test scripts: texts, statuses, hangs, garbage.
+"""An OpenAI-compatible server on a real port. A test scripts its answers: texts, statuses, hangs, garbage.
 
 async with FakeModel(lambda prompt: f"```python\\n# speedup={prompt.turn + 1}\\n...```") as model:
     Endpoint(model.url, "any")
@@ -26,7 +26,7 @@ from tests.accepting import stop_accepting
 
 @dataclass(frozen=True)
 class Prompt:
-    """One request."""
+    """One request to the model."""
 
     number: int
     """How many came before it."""
@@ -38,18 +38,18 @@ class Prompt:
 
     @property
     def turn(self) -> int:
-        """How many answers it shows."""
+        """Return the number of earlier answers that the prompt shows."""
         return sum(message["role"] == "assistant" for message in self.messages)
 
     @property
     def first(self) -> str:
-        """What the episode began with."""
+        """Return the first message of the episode."""
         return self.messages[0]["content"]
 
 
 @dataclass(frozen=True)
 class Reply:
-    """Anything but a plain answer. `hang` waits so many seconds first; `breaks` closes the connection halfway."""
+    """An answer that is not plain text. `hang` waits so many seconds first; `breaks` closes the connection halfway."""
 
     status: int = 200
     body: Any = None
@@ -62,7 +62,7 @@ Answer = Callable[[Prompt], "str | Reply | Awaitable[str | Reply]"]
 
 
 class FakeModel:
-    """Serves while the block lasts."""
+    """The server. It runs while its `async with` block lasts."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
@@ -90,7 +90,7 @@ class FakeModel:
         await self.stop()
 
     async def stop(self) -> None:
-        """Go away; connections are refused from now on."""
+        """Stop the server; connections are refused from now on."""
         for server in self._server.servers:
             await stop_accepting(server)
         self._server.should_exit = self._server.force_exit = True
@@ -115,7 +115,7 @@ class FakeModel:
 
 
 def completion(text: Any, finish_reason: str = "stop") -> dict[str, Any]:
-    """The body of a plain answer."""
+    """Return the body of a plain answer."""
     message = {"role": "assistant", "content": text}
     return {
         "id": "c",
@@ -126,7 +126,7 @@ def completion(text: Any, finish_reason: str = "stop") -> dict[str, Any]:
 
 
 def block(script: str, more: str = "") -> str:
-    """An answer whose candidate a scripted node follows."""
+    """Return an answer with a candidate that tells the scripted node what to do."""
     return f"I would write this.\n```python\n# {script}\nclass ModelNew:\n    {more or 'pass'}\n```\n"
 
 

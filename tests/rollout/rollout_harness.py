@@ -1,4 +1,4 @@
-"""A scheduler with a scripted node, and runs against a scripted model: in this process, or by the command line."""
+"""A scheduler with a scripted node, and rollouts with a scripted model: in this process, or by the command line."""
 
 from __future__ import annotations
 
@@ -36,31 +36,31 @@ def get_inputs():
 
 
 def problems(count: int) -> list[Problem]:
-    """Problems p0, p1, ...; the prompt of each holds "MARK p0" and so on."""
+    """Return problems p0, p1, ...; the prompt of each contains "MARK p0" and so on."""
     return [Problem(f"p{index}", f"{REFERENCE}# MARK p{index} .\n") for index in range(count)]
 
 
 def problem_of(prompt: Prompt) -> str:
-    """Which of them a prompt is about; "" for one that is about none."""
+    """Return the id of the problem that a prompt is about; "" if it is about none."""
     return (prompt.first.partition("MARK ")[2].split() or [""])[0]
 
 
 def config(count: int = 2, **changes: Any) -> RolloutConfig:
-    """A run with the kevin preset: 0.3 for being right, and the speedup as it is."""
+    """Return the configuration of a run with the kevin preset: 0.3 for a correct candidate, plus its speedup."""
     fields = {"model": "fake", "problems": problems(count), "reward": presets.spec("kevin"), **changes}
     return RolloutConfig(**fields)
 
 
 @dataclass
 class World:
-    """Services that rollouts need."""
+    """The services that rollouts need, and the path of the trajectory file."""
 
     address: str
     node: ScriptedNode
     path: Path
 
     async def run(self, config: RolloutConfig, model: FakeModel, *, concurrency: int = 4, **endpoint: Any) -> Runner:
-        """Run to the end, in this process."""
+        """Run a rollout to its end, in this process."""
         runner = Runner(config, self.path, concurrency=concurrency)
         async with Endpoint(model.url, config.model, **{"timeout": 20.0, **endpoint}) as connection:
             await runner.run(connection, self.address)
@@ -68,7 +68,7 @@ class World:
 
     @property
     def turns(self) -> list[TurnRecord]:
-        """Every line, in the order of the file."""
+        """Return all recorded turns, in the order of the file."""
         return read(self.path).turns
 
     @property
@@ -78,7 +78,7 @@ class World:
 
 @asynccontextmanager
 async def world(tmp_path: Path, node: dict[str, Any] | None = None, **scheduler_changes: Any) -> AsyncIterator[World]:
-    """Scheduler and node."""
+    """Run a scheduler with one node."""
     async with AsyncExitStack() as stack:
         app, _ = await stack.enter_async_context(scheduler(**scheduler_changes))
         running = await stack.enter_async_context(
@@ -89,7 +89,7 @@ async def world(tmp_path: Path, node: dict[str, Any] | None = None, **scheduler_
 
 
 def write_problems(folder: Path, count: int) -> Path:
-    """The same problems as a file."""
+    """Write the same problems to a file, and return its path."""
     path = folder / "problems.jsonl"
     rows = [{"id": one.id, "reference_code": one.reference_code} for one in problems(count)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -119,7 +119,7 @@ async def start(*arguments: object, **environment: str) -> asyncio.subprocess.Pr
 
 
 async def ended(process: asyncio.subprocess.Process) -> Ended:
-    """Wait for its end."""
+    """Wait for the end of a command."""
     out, err = await asyncio.wait_for(process.communicate(), 120)
     assert process.returncode is not None
     return Ended(process.returncode, out.decode(), err.decode())

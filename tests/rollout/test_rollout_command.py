@@ -1,4 +1,4 @@
-"""`kerneldyno rollout` and `kerneldyno trajectories` as processes: killed, interrupted, resumed, and what they print."""
+"""Tests of `kerneldyno rollout` and `trajectories` as processes: killed, interrupted, resumed, and what they print."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SECRET = "sk-do-not-tell-anybody-42"
 
 
 def by_prompt(prompt: Prompt) -> str:
-    """An answer that follows from the prompt and its seed alone, so that two runs can be compared."""
+    """Return an answer that depends only on the prompt and its seed, so that two runs can be compared."""
     text = json.dumps([prompt.messages, prompt.body.get("seed")])
     number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:2], "big")
     outcome = ("CORRECT", "CORRECT", "INCORRECT", "COMPILE_ERROR")[number % 4]
@@ -42,7 +42,7 @@ def options(w: World, model: FakeModel, tmp_path: Path, count: int = 3) -> list[
 
 
 def essence(turns: list[TurnRecord]) -> dict[tuple[str, int, int], tuple[Any, ...]]:
-    """What must be the same in two runs of the same configuration."""
+    """Return what must be the same in two runs of the same configuration."""
     return {
         (t.group, t.sample, t.turn_index): (t.messages, t.response, t.kernel_code, t.outcome, t.reward, t.feedback)
         for t in turns
@@ -70,7 +70,7 @@ async def test_from_beginning_to_report(tmp_path: Path) -> None:
 
 @pytest.mark.long
 async def test_killed_again_and_again_it_comes_to_the_same(tmp_path: Path) -> None:
-    """Each response, reward and prompt is that of a run which nobody touched; no turn is asked for twice needlessly."""
+    """Responses, rewards and prompts equal those of an undisturbed run; no turn is asked for twice without need."""
 
     async def slowly(prompt: Prompt) -> str:
         await asyncio.sleep(0.02)
@@ -91,7 +91,7 @@ async def test_killed_again_and_again_it_comes_to_the_same(tmp_path: Path) -> No
                 break
         done = await ended(process)
         assert (done.status, kills) == (0, 4), done.err
-        # A kill costs the generations that were under way, one for each of four episodes at most.
+        # A kill loses only the generations that were under way: at most one for each of four episodes.
         assert 36 <= len(model.prompts) <= 36 + 4 * kills
         broken = essence(read(w.path).turns)
         w.path = tmp_path / "whole.jsonl"

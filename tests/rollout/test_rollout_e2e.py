@@ -1,4 +1,4 @@
-"""A rollout over everything that is real on this machine: the command, HTTP, scheduler, evaluator, sandbox, judge."""
+"""Test of a rollout in which all but the model is real: command, HTTP, scheduler, evaluator, sandbox, judge."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.rollout.fake_model import FakeModel, Prompt
 from tests.rollout.rollout_harness import command
 
 PROBLEMS = Path(__file__).parents[2] / "examples" / "problems"
-#: What the model writes, turn by turn.
+#: The candidates that the model writes, turn by turn.
 SCRIPT = {
     "relu": ["wrong_threshold", "syntax_error", "triton_blocks"],
     "row_mean": ["wrong_divisor", "triton_rows", "triton_split"],
@@ -23,7 +23,7 @@ OUTCOMES = {
     "relu": ["INCORRECT", "COMPILE_ERROR", "CORRECT"],
     "row_mean": ["INCORRECT", "CORRECT", "CORRECT"],
 }
-#: Interpreted kernels take their time, and their times mean nothing.
+#: Interpreted kernels are slow, and their times mean nothing.
 REQUEST = {"num_perf_trials": 1, "num_warmup": 0, "num_correct_trials": 1, "stress_inputs": False}
 
 

@@ -1,4 +1,4 @@
-"""What an OpenAI-compatible endpoint may do to a request, over real HTTP."""
+"""Tests of everything that an OpenAI-compatible endpoint may do with a request, over real HTTP."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def then(*replies: Reply | str) -> Any:
-    """These answers, one after another; the last again and again."""
+    """Return a function that gives these answers one after another, then the last one again and again."""
     left: Iterator[Reply | str] = iter(replies)
     last: list[Reply | str] = []
 

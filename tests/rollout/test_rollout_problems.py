@@ -1,4 +1,4 @@
-"""Problem sets in every form: KernelBench folders, our examples, JSONL and Parquet rows as verl has them."""
+"""Tests of problem sets in every form: KernelBench folders, our examples, JSONL and Parquet rows as verl has them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report, against figures worked out by hand."""
+"""Tests of the report of a rollout, against figures calculated by hand."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_figures() -> None:
     assert [row.best_fast[2.0] for row in found.turns] == [0.25, 0.25, 0.25]
     assert found.outcomes == {"INCORRECT": 5, "CORRECT": 5, "GENERATION_FAILED": 1}
     last, best = found.selected
-    # The last answers: 1.0, wrong, failed, 1.6. The best: 1.1, 2.0, wrong, 1.6.
+    # The last answers are 1.0, wrong, failed, 1.6. The best answers are 1.1, 2.0, wrong, 1.6.
     assert (last.correct, last.fast[1.0], last.fast[1.5]) == (0.5, 0.5, 0.25)
     assert last.mean_reward == pytest.approx((1.3 + 0.0 + 1.9) / 3)
     assert last.pass_at == {1: 0.5, 2: 1.0}
@@ -112,7 +112,7 @@ def one_turn(group: str, **known: Any) -> Trajectory:
 
 
 def test_absent_coverage_is_absent_and_not_0() -> None:
-    """Two answers were profiled, one of them does nothing itself; the third was not, and the fourth is wrong."""
+    """Two answers have a profile, one of them with coverage 0; the third has no profile, and the fourth is wrong."""
     known: dict[str, Any] = {"speedup": 2.0}
     found = report(
         [
@@ -132,7 +132,7 @@ def test_absent_coverage_is_absent_and_not_0() -> None:
 
 
 def test_sure_wins_are_by_the_lower_end_of_the_interval() -> None:
-    """A reference against itself, a sure win, one whose record has no interval, and a wrong one."""
+    """The four turns: a reference against itself, a sure win, one without an interval, and a wrong one."""
     found = report(
         [
             one_turn("a", speedup=1.003, speedup_low=0.98, speedup_high=1.03),

@@ -1,4 +1,4 @@
-"""Runs in this process: a real scheduler, a scripted node, and a scripted model over HTTP."""
+"""Tests of rollouts in this process: a real scheduler, a scripted node, and a scripted model over HTTP."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def better_each_turn(prompt: Prompt) -> str:
-    """Wrong at first, then faster and faster."""
+    """Return a wrong answer in the first turn, then faster and faster ones."""
     return block("outcome=INCORRECT") if prompt.turn == 0 else block(f"speedup={1 + prompt.turn / 2}")
 
 
@@ -97,7 +97,7 @@ async def test_prompts_show_the_turns_that_the_strategy_chooses(
 
 @pytest.mark.parametrize(("rank_by", "shown"), [("reward", [2, 3]), ("speedup", [0, 2]), ("coverage", [1, 3])])
 async def test_turns_are_ranked_by_reward_speedup_or_coverage(tmp_path: Path, rank_by: str, shown: list[int]) -> None:
-    """Every speedup is above what is paid for, so rewards are equal; the first answer has the best speedup."""
+    """The first four speedups are above the clip, so their rewards are equal; the first answer has the best speedup."""
     script = ["speedup=9 coverage=0.1", "speedup=4 coverage=0.9", "speedup=8 coverage=0.2", "speedup=5 coverage=0.7"]
     script += ["outcome=INCORRECT", "speedup=1"]
     played = iter(range(6))
@@ -219,7 +219,7 @@ async def test_a_missing_reward_leaves_the_episode_for_later_with_its_response(t
         found = report(w.episodes.values())
         assert (found.episodes, found.unfinished, [row.correct for row in found.turns]) == (1, 1, [1.0] * 3)
         asked = len(model.prompts)
-        w.node.node_id = "n2"  # what is meant for n1 happens here no more
+        w.node.node_id = "n2"  # the script fails on n1 only
         runner = await w.run(config(2), model)
         assert (runner.counts.finished, runner.counts.resumed) == (2, 2)
         assert len(model.prompts) == asked + 1, "only the turn after it is new"
@@ -246,7 +246,7 @@ async def test_a_problem_that_cannot_be_judged_is_named_and_left_alone(tmp_path:
 
 
 async def test_a_problem_with_a_malformed_request_is_named_and_left_alone(tmp_path: Path) -> None:
-    options = {"enable_profiling": True}  # which no node here can
+    options = {"enable_profiling": True}  # no node here can profile
     async with world(tmp_path) as w, FakeModel(better_each_turn) as model:
         runner = await w.run(config(2, samples=5, options=options), model, concurrency=1)
     assert list(runner.counts.broken) == ["p0", "p1"]
@@ -321,7 +321,7 @@ async def test_other_files_are_refused(tmp_path: Path) -> None:
             writer.write(TurnRecord(group="g", sample=0, turn_index=0))
         with pytest.raises(OtherConfigError, match="no rollout"):
             await w.run(config(1), model)
-        w.path = Path("/dev/full")  # reads without end
+        w.path = Path("/dev/full")  # reading it never ends
         with pytest.raises(TrajectoryFileError, match="not a plain file"):
             await w.run(config(1), model)
     assert model.prompts == []

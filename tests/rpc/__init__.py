@@ -1,1 +1,1 @@
-"""What client and services share: calls, TLS, tokens, identity, validation."""
+"""Tests of code that client and services share: calls, TLS, tokens, identity, validation."""

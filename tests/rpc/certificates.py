@@ -27,11 +27,11 @@ class Authority:
 
     @property
     def cert(self) -> str:
-        """Path of what others know it by."""
+        """Return the path of the CA's own certificate."""
         return self._pair.cert
 
     def issue(self, name: str, *, host: str = "IP:127.0.0.1", days: int = 2, passphrase: str = "") -> Pair:
-        """Return a certificate for `host` (of either kind: IP:..., DNS:...); with negative `days` it has expired."""
+        """Return a certificate for `host` (IP:... or DNS:...). With negative `days` it has expired."""
         pair = Pair(str(self._folder / f"{name}.pem"), str(self._folder / f"{name}.key"))
         request = str(self._folder / f"{name}.csr")
         secret = ("-passout", f"pass:{passphrase}") if passphrase else ("-nodes",)

@@ -1,4 +1,4 @@
-"""A real server of all four services whose every RPC answers at once, so that only admission decides."""
+"""A real server of all four services. Every RPC answers at once, so only admission decides the status."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kerneldyno.v1 import evaluator_service_pb2, fleet_service_pb2, reward_servi
 
 MODULES = (scheduler_service_pb2, fleet_service_pb2, reward_service_pb2, evaluator_service_pb2)
 SERVICES = [service for module in MODULES for service in module.DESCRIPTOR.services_by_name.values()]
-#: Every RPC of ours, by "/package.Service/Name".
+#: All our RPCs, by "/package.Service/Name".
 METHODS = {f"/{service.full_name}/{method.name}": method for service in SERVICES for method in service.methods}
 
 
@@ -33,18 +33,18 @@ class Served:
     address: str
     callers: list[Principal] = field(default_factory=list)
     metadata: dict[str, str] = field(default_factory=dict)  # of the latest call
-    ask: Callable[[], None] | None = None  # done by every unary handler
+    ask: Callable[[], None] | None = None  # called by every unary handler
 
     @asynccontextmanager
     async def dial(self, credentials: Credentials = NONE) -> AsyncIterator[grpc.aio.Channel]:
-        """A connection of its own."""
+        """Open a connection that is not shared."""
         async with channel.open(self.address, credentials, own_connection=True) as peer:
             yield peer
 
 
 @asynccontextmanager
 async def serve(gate: Gate | None = None, encryption: ServerTls | None = None) -> AsyncIterator[Served]:
-    """Serve on a free port of loopback."""
+    """Serve on a free port of 127.0.0.1."""
     server = serving.make_server(ServerInterceptor(CollectorRegistry(), SERVICES, gate))
     served = Served("")
     for service in SERVICES:
@@ -60,10 +60,10 @@ async def serve(gate: Gate | None = None, encryption: ServerTls | None = None) -
 
 
 async def call(peer: grpc.aio.Channel, path: str, request: Any = None, messages: int = 1) -> grpc.StatusCode:
-    """Call a method of ours to its end and return the status; a streamed request has `messages` messages."""
+    """Call one of our methods to its end and return the status. A streamed request has `messages` messages."""
     while True:
         error = await _call(peer, path, request, messages)
-        # A write that fails as the call ends hides the server's status (https://github.com/grpc/grpc/issues/36066).
+        # A write that fails while the call ends hides the server's status (https://github.com/grpc/grpc/issues/36066).
         if error is None or error.details() != "Internal error from Core":
             return grpc.StatusCode.OK if error is None else error.code()
 
@@ -106,7 +106,7 @@ def _handler(method: Any, served: Served) -> Any:
         if method.client_streaming:
             async for _ in request:
                 await auth.pace(1)
-        async with asyncio.TaskGroup() as group:  # streams of ours do their work in tasks
+        async with asyncio.TaskGroup() as group:  # as our streams do their work in tasks
             who = group.create_task(_who())
         served.callers.append(who.result())
         yield answer()

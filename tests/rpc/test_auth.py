@@ -1,4 +1,4 @@
-"""Who may call what, over a real server: tokens, roles, rates, audit lines, and that no token is ever told."""
+"""Permissions on a real server: tokens, roles, rates, audit lines, and that no token appears in a log or message."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.waiting import eventually
 
 OK, DENIED, UNKNOWN = grpc.StatusCode.OK, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED
 
-#: A token for each role, of that name.
+#: A token for each role, by the name of the role.
 TOKENS = {str(role): f"the-token-of-{role}-0123456789" for role in Role}
 ENVIRONMENT = {tokens.TOKENS_VARIABLE: ",".join(f"{name}:{name}:{token}" for name, token in TOKENS.items())}
 
@@ -44,7 +44,7 @@ CANCELS = {
     "SchedulerService/CancelEvaluations",
     "EvaluatorService/CancelAttempt",
 }
-#: What each role may call beside ANY_ROLE. Written out a second time on purpose.
+#: Methods that each role may call besides ANY_ROLE; a copy of kerneldyno.rpc.roles on purpose, to check it.
 MAY = {
     "submit": LOOKS
     | CANCELS
@@ -76,7 +76,7 @@ def short(path: str) -> str:
 
 
 async def outcomes(served: Served, credentials: Credentials) -> dict[str, grpc.StatusCode]:
-    """The status of every RPC."""
+    """Return the status of every RPC."""
     async with served.dial(credentials) as peer:
         return {short(path): await call(peer, path) for path in METHODS}
 
@@ -188,7 +188,7 @@ def test_what_only_operators_may_do_is_audited() -> None:
     assert all(name in page.partition("## Audit lines")[2] for name in audit.audited())
 
 
-# Rates
+# Rates of calls
 
 
 async def test_calls_that_come_too_fast_are_told_when_to_come_back(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -246,7 +246,7 @@ async def test_a_bucket_keeps_its_rate_and_lends_in_advance() -> None:
     assert slow.take() == pytest.approx(10.0)
 
 
-# Logs
+# Audit lines and logs
 
 
 def audit_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -265,7 +265,7 @@ async def test_what_operators_do_is_on_record(caplog: pytest.LogCaptureFixture) 
             await FleetServiceStub(peer).ListNodes(fleet_pb.ListNodesRequest(), timeout=10)
         async with served.dial(holding("read")) as peer:
             await call(peer, "/kerneldyno.v1.FleetService/UndrainNode", fleet_pb.UndrainNodeRequest(node_id="n2"))
-        await eventually(lambda: len(audit_lines(caplog)) >= 4)  # the answer goes out first
+        await eventually(lambda: len(audit_lines(caplog)) >= 4)  # the answer is sent before the line is written
         async with served.dial() as peer:
             evil = fleet_pb.DrainNodeRequest(node_id='n"\nevent=audit principal=root' + "x" * 1000)
             await call(peer, "/kerneldyno.v1.FleetService/DrainNode", evil)
@@ -306,7 +306,7 @@ async def test_no_token_is_in_any_log_or_message(caplog: pytest.LogCaptureFixtur
         assert not any(token in text for text in told)
 
 
-# What a client does with its token
+# Clients and their tokens
 
 
 def test_a_token_never_crosses_a_network_in_the_clear() -> None:

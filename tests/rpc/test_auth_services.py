@@ -50,7 +50,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 @asynccontextmanager
 async def started(*command: str) -> AsyncIterator[tuple[str, list[str]]]:
-    """A server process: where it serves, and the lines of its log so far."""
+    """Start a server process; yield its address, and the lines of its log so far."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, *command), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )

@@ -1,4 +1,4 @@
-"""Files of tokens, and what servers refuse at their start; the two servers as processes."""
+"""Files of tokens, and settings with which servers refuse to start; the two servers as processes."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_wrong_environment_is_refused(text: str) -> None:
     assert TOKEN not in str(error.value)
 
 
-# Open ports
+# Ports that other machines can reach
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "10.0.0.1:0", "scheduler.example:0"])
@@ -159,7 +159,7 @@ def test_an_open_port_without_tokens_is_a_warning(caplog: pytest.LogCaptureFixtu
 
 
 async def ended(module: str, *options: str, **environment: str) -> tuple[int | None, str]:
-    """Exit status and standard error of a server that does not start."""
+    """Return the exit status and standard error of a server that does not start."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", f"kerneldyno.{module}", *options),
         stdout=asyncio.subprocess.DEVNULL,

@@ -51,7 +51,7 @@ def test_every_service_has_its_grpc_stub() -> None:
 
 
 def _drop_json_names(message: descriptor_pb2.DescriptorProto) -> None:
-    """Compilers may or may not write out the JSON names that follow from the names."""
+    """Remove JSON names: some compilers write those that follow from the field names, others do not."""
     for field in message.field:
         field.ClearField("json_name")
     for nested in message.nested_type:

@@ -1,4 +1,4 @@
-"""The identity of work: fixed by vectors, told apart by everything that may change a verdict, and by nothing else."""
+"""The identity of work: equal to test vectors, and different exactly if something may change the verdict."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def identified(request: pb.EvalRequest) -> bytes:
     return digest(effective(request))
 
 
-#: For each field a change to a valid request that is told apart (included) or not (excluded).
+#: For each field a change to a valid request. It changes the identity if the field is included, not if it is excluded.
 CHANGES: dict[str, Callable[[pb.EvalRequest], object]] = {
     "id": lambda r: setattr(r, "id", "b"),
     "reference_code": lambda r: setattr(r, "reference_code", "r "),
@@ -153,7 +153,7 @@ def test_the_form_is_the_one_that_is_documented() -> None:
             integer(16, 1),
             integer(17, 0),
             field(19, b"l", struct.pack(">I", 21) + field(1, b"s", b"[]") + field(2, b"s", b"1")),
-            integer(22, 1),  # who names kinds wants them
+            integer(22, 1),  # naming kinds of stress turns stress inputs on
             integer(23, 2),
             integer(32, 2),
             field(33, b"e", (1).to_bytes(8, "big") + (3).to_bytes(8, "big")),
@@ -181,7 +181,7 @@ def test_changes_are_told_apart_from_each_other() -> None:
         changed = good()
         CHANGES[name](changed)
         found.add(identified(changed))
-    # Without a stress preset, giving an absolute or a relative tolerance of zero are different rules too.
+    # This includes an absolute and a relative tolerance of zero, which are different rules.
     assert len(found) == len(included)
 
 
@@ -224,7 +224,7 @@ def test_an_empty_message_is_no_message() -> None:
 
 
 def test_fields_of_a_newer_contract_are_told_apart() -> None:
-    """They reach the evaluator, which may know them; two requests must not be merged over a difference unseen here."""
+    """An evaluator may know these fields, so requests that differ in them must not be merged."""
     plain = effective(good()).SerializeToString()
     tails = [b"", b"\xd2\x0f\x01a", b"\xd2\x0f\x01b", b"\xda\x0f\x01a", b"\xd0\x0f\x01", b"\xd3\x0f\x08\x01\xd4\x0f"]
     assert len({digest(pb.EvalRequest.FromString(plain + tail)) for tail in tails}) == len(tails)
@@ -235,7 +235,7 @@ def test_fields_of_a_newer_contract_are_told_apart() -> None:
 
 
 def test_a_field_that_nobody_decided_about_is_refused() -> None:
-    """What a new field of the contract does until kerneldyno.rpc.identity says what it is."""
+    """A new field of the contract is refused until kerneldyno.rpc.identity includes or excludes it."""
     file = descriptor_pb2.FileDescriptorProto(name="grown.proto", package="grown", syntax="proto3")
     message = file.message_type.add(name="Request")
     for number, name in enumerate(("old", "new"), start=1):
@@ -252,7 +252,7 @@ def test_a_field_that_nobody_decided_about_is_refused() -> None:
         identity.Form(grown, {"old": identity.TEXT, "gone": identity.TEXT}, excluded={"new"})
 
 
-# Properties, over requests of any shape.
+# Properties of requests with random fields.
 
 unhurried = settings(suppress_health_check=[HealthCheck.too_slow])
 texts = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -290,7 +290,7 @@ def test_the_digest_survives_the_wire_and_any_order_of_its_bytes(request: pb.Eva
     expected = identified(request)
     again = pb.EvalRequest.FromString(effective(request).SerializeToString())
     assert digest(effective(again)) == digest(again) == expected
-    # Fields may come in any order on the wire: each alone is a message, and messages that follow each other are merged.
+    # Fields may come in any order on the wire: each alone is a message, and a parser merges messages in a row.
     parts = []
     for field, _ in request.ListFields():
         one = pb.EvalRequest()
@@ -325,7 +325,7 @@ def test_equal_digests_mean_equal_work(first: pb.EvalRequest, second: pb.EvalReq
     assert (digest(left) == digest(right)) == (left == right)
 
 
-# Environments.
+# Fingerprints of environments.
 
 PLACE = pb.Environment(
     node_id="n1",

@@ -1,4 +1,4 @@
-"""How to install an extra, by where this installation came from; each origin as pip notes it."""
+"""Commands that install an extra, for each origin of this installation that pip records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ASK = "from kerneldyno.rpc import installing; print(installing.command('verl'));
 
 
 def asked(folder: Path, origin: object) -> list[str]:
-    """What a Python answers that finds the package installed with this origin."""
+    """Return the commands that a Python prints if the package is installed from this origin."""
     noted = folder / "site" / "kerneldyno-0.1.0.dist-info"
     noted.mkdir(parents=True)
     (noted / "METADATA").write_text("Metadata-Version: 2.1\nName: kerneldyno\nVersion: 0.1.0\n")

@@ -1,4 +1,4 @@
-"""Outputs that one process writes at a time: who gets the lock, and what is left of it."""
+"""Outputs that one process writes at a time: which process gets the lock, and when the lock ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from kerneldyno.rpc.output_files import OutputLock, OutputLockedError
 
-#: Takes the lock again and again; while it has it, nobody else may have made the file that says so.
+#: Takes the lock again and again. While it has the lock it creates a file, which no other process may have created.
 CONTENDER = """
 import os, sys, time
 from pathlib import Path

@@ -48,7 +48,7 @@ async def test_an_errors_details_can_be_read_by_reflection_alone(service: str) -
         for detail in sent.details:
             name = detail.type_url.rpartition("/")[2]
             files = (await ask(peer, service, file_containing_symbol=name)).file_descriptor_response
-            pool = descriptor_pool.DescriptorPool()  # of a client that knows none of these types
+            pool = descriptor_pool.DescriptorPool()  # like that of a client that knows none of these types
             described = map(descriptor_pb2.FileDescriptorProto.FromString, files.file_descriptor_proto)
             waiting = {file.name: file for file in described}
             while waiting:

@@ -1,4 +1,4 @@
-"""Certificates and tokens that are renewed while a scheduler runs: new connections and calls see them, open ones go on."""
+"""Certificates and tokens renewed while a scheduler runs: new connections and calls use them, open ones go on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OLD, NEW = "the-old-token-0123456789", "the-new-token-0123456789"
 
 @asynccontextmanager
 async def running(*options: str) -> AsyncIterator[tuple[str, list[str]]]:
-    """A scheduler process: where it serves, and the lines of its log so far."""
+    """Start a scheduler process; yield its address, and the lines of its log so far."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "kerneldyno.scheduler", "--listen=127.0.0.1:0", "--metrics=off", "--store=memory"),
         *("--exit-with-parent", *options),
@@ -54,7 +54,7 @@ def said(log: list[str], word: str) -> bool:
 
 
 async def accepts(address: str, authority: Authority) -> bool:
-    """Whether a new connection gets a certificate of `authority`."""
+    """Return whether a new connection gets a certificate of `authority`."""
     async with channel.open(address, Credentials(tls_ca=authority.cert), own_connection=True) as connection:
         try:
             await asyncio.wait_for(connection.channel_ready(), 5)
@@ -64,7 +64,7 @@ async def accepts(address: str, authority: Authority) -> bool:
 
 
 def install(pair: Pair, folder: Path) -> None:
-    """Write key and certificate to where the server reads them, one after the other."""
+    """Write certificate and key to where the server reads them, one after the other."""
     shutil.copy(pair.cert, folder / "server.pem")
     key = folder / "server.key"
     key.touch(mode=0o600)
@@ -78,7 +78,7 @@ async def test_a_renewed_certificate_is_shown_to_new_connections_and_open_ones_g
     async with running(*files) as (address, log), AsyncClient(address, tls_ca=old.cert) as client:
         assert (await client.capabilities()).version
         assert (await accepts(address, old), await accepts(address, new)) == (True, False)
-        shutil.copy(new.cert, tmp_path / "server.pem")  # whose key this is not
+        shutil.copy(new.cert, tmp_path / "server.pem")  # it does not match the key there
         assert await accepts(address, old), "files of no use change nothing"
         await eventually(lambda: said(log, "event=certificate_kept"))
         install(new.issue("second"), tmp_path)

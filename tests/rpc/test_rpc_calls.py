@@ -25,7 +25,7 @@ SERVICE = pb.DESCRIPTOR.services_by_name["FleetService"]
 
 
 class Moody(FleetServiceServicer):
-    """Does what `node_id` says."""
+    """A service whose `Synchronize` does what `node_id` says."""
 
     async def ListNodes(self, request: Any, context: Any) -> pb.ListNodesResponse:  # noqa: N802
         return pb.ListNodesResponse()
@@ -84,7 +84,7 @@ def handled(registry: CollectorRegistry, method: str, code: str, kind: str = "un
 
 
 async def count(registry: CollectorRegistry, method: str, code: str, kind: str = "unary") -> float | None:
-    """Wait for a call to be counted: it is when its handler has ended, and by then its status may have arrived."""
+    """Wait until a call is counted. That is when its handler has ended; its status may have arrived before."""
     for _ in range(1000):
         if seen := handled(registry, method, code, kind):
             return seen
@@ -122,7 +122,7 @@ async def test_a_bug_tells_the_caller_nothing(caplog: pytest.LogCaptureFixture) 
 
 async def test_deadlines_and_cancellations_reach_the_handler_and_are_told_apart() -> None:
     async with serve() as (stub, moody, registry):
-        await stub.Synchronize(pb.SynchronizeRequest())  # connected: the deadline shall pass in the handler
+        await stub.Synchronize(pb.SynchronizeRequest())  # connect first, so that the deadline passes in the handler
         error = await fail(stub.Synchronize(pb.SynchronizeRequest(node_id="slow"), timeout=1))
         assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         await asyncio.wait_for(moody.cancelled.wait(), 10)
@@ -164,7 +164,7 @@ async def test_an_oversized_message_is_refused_and_the_server_lives_on() -> None
         await stub.Synchronize(pb.SynchronizeRequest())
 
 
-#: Of this module only: the client has errors of its own, which never cross the wire.
+#: Only errors of this module: the client has errors of its own, which are never sent.
 ON_THE_WIRE = [kind for kind in errors.KernelDynoError.__subclasses__() if kind.__module__ == errors.__name__]
 
 

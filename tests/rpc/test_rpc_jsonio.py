@@ -1,4 +1,4 @@
-"""JSON in as people write it, JSON out as files keep it."""
+"""Requests from JSON as people write it, and results to JSON as files keep it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every limit that the protos state, at its edge and beyond it; and the defaults."""
+"""Every limit of a request that the protos state, at its edge and beyond it; and the defaults."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_what_is_beyond_a_limit_is_named(request_: pb.EvalRequest, field: str, w
 
 @pytest.mark.parametrize("length", [262_144, 262_145, 349_525, 349_526])
 def test_the_size_of_a_source_is_that_of_its_bytes(length: int) -> None:
-    """Three bytes a character: the limit falls between the last two, and the first two are measured differently."""
+    """A character has three bytes: the limit is between the last two lengths. Only the first need not be encoded."""
     assert fields_of(good(kernel_code="世" * length)) == (["kernel_code"] if length == 349_526 else [])
 
 

@@ -1,4 +1,4 @@
-"""docs/threat-model.md against the corpus and the code: every attack, every finding, every constant it quotes.
+"""docs/threat-model.md agrees with the corpus and the code: every attack, every finding, and the slack of the clock.
 
 The last two columns of its tables of attacks come from the headers of the candidates in corpus/attacks:
 
@@ -25,7 +25,7 @@ EVALUATOR = ROOT / "evaluator_server/kerneldyno/evaluator"
 ATTACK = re.compile(r"^\| ([A-Z]\d\d) \| ([^|]+) \| ([^|]+) \|[^|]*\|[^|]*\|$", re.MULTILINE)
 #: ``| `T01` | ``, the first cell of the table of findings.
 FINDING = re.compile(r"^\| `([A-Z]\d\d)` \|", re.MULTILINE)
-#: Ids are string constants of their own in the code that finds something.
+#: In the code that reports findings, each id is a string constant.
 ID_IN_CODE = re.compile(r'"([A-Z]\d\d)"')
 CATALOGUE = [
     f"{group}{number:02}" for group, last in (("T", 30), ("S", 36), ("E", 22)) for number in range(1, last + 1)
@@ -33,7 +33,7 @@ CATALOGUE = [
 
 
 def corpus() -> dict[str, list[Entry]]:
-    """The attacks by id."""
+    """Return the attacks by id."""
     found: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries(ROOT / "corpus/attacks"):
         found[entry.id].append(entry)
@@ -41,7 +41,7 @@ def corpus() -> dict[str, list[Entry]]:
 
 
 def ends(entry: Entry) -> set[str]:
-    """What one attack may come to, in words."""
+    """Return the ways in which one attack may end, in words."""
     if "CORRECT" not in entry.outcomes:
         return set(entry.outcomes)
     means = "at its true time" if entry.honest else f"labelled {entry.finding}" if entry.finding else "for nothing"
@@ -49,7 +49,7 @@ def ends(entry: Entry) -> set[str]:
 
 
 def row(match: re.Match[str], attacks: dict[str, list[Entry]]) -> str:
-    """One row of the page, its last two columns as the corpus has them."""
+    """Return one row of the page, with its last two columns from the corpus."""
     identifier, tried, stopped = match.groups()
     candidates = attacks.get(identifier, [])
     outcomes = ", ".join(sorted(set().union(*map(ends, candidates))))

@@ -29,7 +29,7 @@ def ca(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="module")
 def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """A CA that nobody here trusts; of the same name, as an impostor's would be."""
+    """A CA that nobody here trusts. It has the same name as `ca`, as an impostor's CA would have."""
     return Authority(tmp_path_factory.mktemp("stranger"))
 
 
@@ -44,7 +44,7 @@ def client(ca: Authority) -> Pair:
 
 
 async def reach(encryption: ServerTls | None, credentials: Credentials) -> grpc.StatusCode:
-    """What a client with `credentials` gets from such a server."""
+    """Return the status of a call by a client with `credentials` to such a server."""
     async with serve(encryption=encryption) as served, served.dial(credentials) as peer:
         return await call(peer, METHOD)
 
@@ -94,7 +94,7 @@ async def test_tls_and_plain_text_do_not_meet(ca: Authority, server: Pair) -> No
 
 
 def refused(encryption: ServerTls) -> str:
-    """Why a server does not start with it."""
+    """Return why a server does not start with `encryption`."""
     server = serving.make_server(ServerInterceptor(CollectorRegistry()))
     with pytest.raises(CredentialsError) as error:
         serving.listen(server, serving.Address("127.0.0.1", 0), encryption)

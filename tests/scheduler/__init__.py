@@ -1,1 +1,1 @@
-"""The scheduler: its state machine, its services with scripted nodes, its process."""
+"""Tests of the scheduler: its state machine, its services with scripted nodes, and its process."""

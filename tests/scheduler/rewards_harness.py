@@ -1,4 +1,4 @@
-"""A trainer's end of one StreamRewards stream, message by message, and turns whose candidates a scripted node follows."""
+"""A trainer's end of a StreamRewards stream, message by message, and turns with candidates for scripted nodes."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from kerneldyno.v1.reward_service_pb2 import RewardSpec, StreamRewardsRequest, S
 from kerneldyno.v1.reward_service_pb2_grpc import RewardServiceStub
 from tests.scheduler.scheduler_harness import Stream
 
-#: Pays what it is told and nothing for coverage, so that no turn has to wait until the fleet is known.
+#: A spec that pays nothing for coverage, so that no turn has to wait until the fleet is known.
 PLAIN = RewardSpec(preset="kevin")
 
 
 def turn(name: str, script: str = "", *, index: int = 0, response: str = "", **fields: Any) -> Turn:
-    """A turn called `name`, which nodes know by it too."""
+    """Return a turn called `name`. Nodes use the same name for it."""
     code = "" if response else f"id={name} {script}"
     request = EvalRequest(**{"id": name, "reference_code": "ref", "kernel_code": code, **fields})
     return Turn(group=f"group {name}", sample=3, turn_index=index, request=request, response_text=response)
 
 
 def fenced(script: str) -> str:
-    """A model's answer with a candidate that follows `script`."""
+    """Return a model's answer with a candidate whose script is `script`."""
     return f"I think that this is fast:\n\n```python\nclass ModelNew:  # {script}\n    pass\n```\nDone."
 
 
 class Trainer(Stream):
-    """A client's end of one stream; `answers` by id, in `order`."""
+    """A client's end of one stream. `answers` has the answers by id, `order` has them in order of arrival."""
 
     def __init__(self, peer: grpc.aio.Channel, client_id: str = "t") -> None:
         stub: Any = RewardServiceStub(peer)
@@ -54,15 +54,15 @@ class Trainer(Stream):
 
 
 def outcome(answer: StreamRewardsResponse) -> str:
-    """The first verdict's, by name."""
+    """Return the name of the first verdict's outcome."""
     return EvalResult.Outcome.Name(answer.result.outcome)
 
 
 def paid(answer: StreamRewardsResponse) -> float | None:
-    """The reward, None where there is none."""
+    """Return the reward, or None if there is none."""
     return answer.reward if answer.HasField("reward") else None
 
 
 def fields(answer: StreamRewardsResponse) -> list[str]:
-    """What an INVALID turn is faulted for."""
+    """Return the fields for which a turn is INVALID."""
     return [violation.field for violation in answer.result.invalid.violations]

@@ -1,4 +1,4 @@
-"""What the scheduler's tests share: a state machine on a clock of its own, a running scheduler, and a client's end of it."""
+"""Shared parts of the scheduler's tests: a state machine on a fake clock, a running scheduler, a client's stream."""
 
 from __future__ import annotations
 
@@ -46,27 +46,27 @@ from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 
 Outcome = evaluation_pb2.EvalResult.Outcome
 
-# The state machine alone
+# The state machine, without sockets
 
 NEED = Requirement("triton", "kernelbench")
-#: What a node of `World` says that it runs on, and how that is told from others.
+#: The environment that nodes of `World` report. Its fingerprint adds a slash and the model of the device.
 ENVIRONMENT = b"environment"
 CORRECT = Verdict("CORRECT", b"payload", environment=ENVIRONMENT + b"/CPU")
 CRASH = Verdict.failed("NODE_LOST", "it is gone", retryable=True)
 
 
 def spec(need: Requirement = NEED, *, reference: bytes = b"ref", payload: bytes = b"p") -> Spec:
-    """Some work, of 240 s at most."""
+    """Return work that takes 240 s at most."""
     return Spec(need, reference, payload, 240.0)
 
 
 def digest_of(work: str) -> bytes:
-    """The identity of work that tests know by a name."""
+    """Return the digest of the work that tests call `work`."""
     return hashlib.sha256(work.encode()).digest()
 
 
 class FakeClock:
-    """Time stands still between calls of `World.pass_by`."""
+    """A clock that stands still between calls of `World.pass_by`."""
 
     now = 1000.0
 
@@ -78,7 +78,7 @@ class FakeClock:
 
 
 class HeldJournal:
-    """A journal whose disk waits until it is told to write. What it never wrote is what a crash takes."""
+    """A journal that writes only when told to. A crash loses what it has not written."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -98,7 +98,7 @@ class HeldJournal:
         return True
 
     def commit(self) -> None:
-        """Write what was appended so far, as one batch, and tell."""
+        """Write what was appended so far, as one batch, and make the calls that waited for it."""
         if self._records:
             self._store.write(self._records)
         calls, self._records, self._calls = self._calls, [], []
@@ -107,7 +107,7 @@ class HeldJournal:
 
 
 class Log(Observer):
-    """What a state machine told, in order."""
+    """An observer that keeps what a state machine tells it, in order."""
 
     def __init__(self) -> None:
         self.dropped: list[tuple[str, bool]] = []
@@ -145,7 +145,7 @@ class Log(Observer):
 
 
 class Reader:
-    """Somebody who waits for evaluations."""
+    """A watcher that waits for evaluations."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -155,7 +155,7 @@ class Reader:
 
 
 class World:
-    """A state machine, what it told, and helpers. Its disk is immediate unless a journal is given."""
+    """A state machine, a log of what it told, and helpers. Its journal writes at once unless another is given."""
 
     def __init__(self, store: Store | None = None, journal: HeldJournal | None = None, **changes: Any) -> None:
         self.clock = FakeClock()
@@ -177,7 +177,7 @@ class World:
     def submit(
         self, name: str, priority: Priority = Priority.NORMAL, need: Requirement = NEED, **more: Any
     ) -> Evaluation:
-        """Have work accepted; without `work` it is nobody else's."""
+        """Submit work and let it be accepted. Without `work`, no other evaluation shares the job."""
         submission, evaluation = self.offer(name, priority, need, **more)
         assert submission is SubmitStatus.NEW
         assert evaluation is not None
@@ -186,7 +186,7 @@ class World:
     def offer(
         self, name: str, priority: Priority = Priority.NORMAL, need: Requirement = NEED, **more: Any
     ) -> tuple[SubmitStatus, Evaluation | None]:
-        """Submit, and see."""
+        """Submit work; return the answer and the evaluation."""
         work = more.pop("work", name)
         return self.core.requests.submit(
             SubmitRequest(
@@ -220,7 +220,7 @@ class World:
         return self.core.fleet.nodes[node_id]
 
     def pass_by(self, seconds: float, *reporting: str, step: float = 1.0) -> None:
-        """Let time pass in ticks, while `reporting` nodes go on reporting what they did."""
+        """Let time pass in ticks. At each tick, the `reporting` nodes repeat their last report."""
         end = self.clock.now + seconds
         while self.clock.now < end:
             self.clock.now = min(end, self.clock.now + step)
@@ -229,15 +229,15 @@ class World:
             self.core.tick()
 
     def place(self) -> dict[str, Attempt]:
-        """Place, and return the attempts by one of those who wait for them."""
+        """Place the waiting jobs; return each attempt by the id of one evaluation that waits for it."""
         return {key.id: attempt for attempt in self.core.placement.place() for key in list(attempt.job.evaluations)[:1]}
 
     def placed(self) -> dict[str, str]:
-        """Place, and return which went where."""
+        """Place the waiting jobs; return the node of each evaluation."""
         return {name: attempt.node.id for name, attempt in self.place().items()}
 
     def run(self, name: str, verdict: Verdict = CORRECT) -> Attempt:
-        """Place, and end the attempt of `name`."""
+        """Place the waiting jobs, and end the attempt of `name` with `verdict`."""
         attempt = self.place()[name]
         assert self.core.results.complete(attempt.token, verdict)
         return attempt
@@ -248,15 +248,15 @@ def outcome(evaluation: Evaluation) -> str | None:
 
 
 def cause(evaluation: Evaluation) -> str | None:
-    """Why infrastructure gave no verdict."""
+    """Return why infrastructure failed the evaluation; None if it did not."""
     return evaluation.verdict.failure.cause if evaluation.verdict and evaluation.verdict.failure else None
 
 
-# The services
+# Running schedulers
 
 
 def settings(**changes: Any) -> Settings:
-    """Settings for tests: free ports, short leases."""
+    """Return settings for tests: free ports, short leases."""
     return Settings(
         **{
             "listen": "127.0.0.1:0",
@@ -270,20 +270,20 @@ def settings(**changes: Any) -> Settings:
 
 
 def request(request_id: str, script: str = "pass", *, work: str | None = None, **fields: Any) -> EvalRequest:
-    """A well-formed request, whose `script` the scripted node follows. Its work is nobody else's, unless `work` is."""
+    """Return a well-formed request; the scripted node follows `script`. Without `work`, its work is unique."""
     fields.setdefault("reference_code", "ref")
     fields.setdefault("kernel_code", f"id={work or request_id} {script}")
     return EvalRequest(id=request_id, **fields)
 
 
 def once(*args: Any, client_id: str = "", **fields: Any) -> pb.EvaluateOnceRequest:
-    """The same for EvaluateOnce."""
+    """Return the same request for EvaluateOnce."""
     return pb.EvaluateOnceRequest(request=request(*args, **fields), client_id=client_id)
 
 
 @asynccontextmanager
 async def scheduler(**changes: Any) -> AsyncIterator[tuple[RunningScheduler, Any]]:
-    """A running scheduler and a stub of its SchedulerService."""
+    """Run a scheduler; yield it and a stub of its SchedulerService."""
     async with AsyncExitStack() as stack:
         app = await stack.enter_async_context(running(settings(**changes)))
         peer = await stack.enter_async_context(connect(app))
@@ -291,13 +291,13 @@ async def scheduler(**changes: Any) -> AsyncIterator[tuple[RunningScheduler, Any
 
 
 def connect(app: RunningScheduler) -> grpc.aio.Channel:
-    """A channel of its own to `app`."""
+    """Return a channel to `app` with its own connection."""
     options = channel.client_options(own_connection=True)
     return grpc.aio.insecure_channel(channel.target(str(app.address)), options=options)
 
 
 async def failure(call: Any) -> errors.KernelDynoError:
-    """What a call was refused with; the status and the error say the same."""
+    """Return the error that refused a call, and check that the status agrees with it."""
     with pytest.raises(grpc.aio.AioRpcError) as failed:
         await call
     error = errors.from_rpc_error(failed.value)
@@ -308,7 +308,7 @@ async def failure(call: Any) -> errors.KernelDynoError:
 
 @contextmanager
 def failing(place: str) -> Iterator[None]:
-    """Arm a failpoint of this process, as KERNELDYNO_FAILPOINTS does at its start."""
+    """Arm a failpoint of this process, as KERNELDYNO_FAILPOINTS does when a process starts."""
     armed, failpoints._armed = failpoints._armed, failpoints.parse(place)
     try:
         yield
@@ -317,19 +317,19 @@ def failing(place: str) -> Iterator[None]:
 
 
 def sample(app: RunningScheduler, name: str, **labels: str) -> float | None:
-    """A number of the scheduler's metrics page."""
+    """Return the value of a metric from the scheduler's metrics page."""
     return app.registry.get_sample_value(f"kerneldyno_{name}", labels)
 
 
 class Stream:
-    """A client's end of one stream. Which messages come is the call's; what becomes of them, `_take`'s."""
+    """A client's end of one stream. `call` delivers the messages, and `_take` handles them."""
 
     def __init__(self, call: Any, client_id: str) -> None:
         self.client_id = client_id
         self.call = call
 
     async def until(self, met: Callable[[], bool], seconds: float = 20) -> None:
-        """Read until `met()`."""
+        """Read until `met()` is true."""
         async with asyncio.timeout(seconds):
             while not met():
                 response = await self.call.read()

@@ -19,7 +19,7 @@ def job_of(name: object) -> bytes:
 def accepted(
     name: object, *, job: object = None, at: float = 100.0, client_id: str = "client", **labels: str
 ) -> Accepted:
-    """An evaluation with a new job, or one that joins the job of `job`."""
+    """Return the record of an evaluation with a new job, or of one that joins the job of `job`."""
     job_id = job_of(name if job is None else job)
     payload = b"request " + job_id if job is None else None
     own = key(name, client_id)
@@ -46,7 +46,7 @@ def finished(
     ends: bool = True,
     client_id: str = "client",
 ) -> Finished:
-    """The end of an evaluation, of others with the same verdict, and of its job."""
+    """Return the record of the end of an evaluation, of others with the same verdict, and of its job."""
     verdict = verdict or correct()
     keys = tuple(key(each, client_id) for each in (name, *others))
     job_id = job_of(name)
@@ -54,5 +54,5 @@ def finished(
 
 
 def answered(name: object, *, by: object, number: int, verdict: Verdict | None = None, at: float = 130.0) -> Answered:
-    """An evaluation of the same work as that of `by`."""
+    """Return the record of an evaluation that the stored result of `by` answers."""
     return Answered(key(name), b"body", job_of(by), Priority.LOW, {}, at, number, verdict or correct())

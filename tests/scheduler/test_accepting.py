@@ -1,4 +1,4 @@
-"""Servers of tests that stop in the very turn in which somebody connects; a ResourceWarning would fail these tests."""
+"""Tests of servers that stop in the loop turn in which a client connects. A ResourceWarning fails these tests."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_nothing_stays_open(listening: Callable[[], AbstractAsyncContextMa
             for _ in range(turns):
                 await asyncio.sleep(0)
             await end()
-            for _ in range(3):  # what was closed is so in the loop's next turns
+            for _ in range(3):  # the loop closes sockets in its next turns
                 await asyncio.sleep(0.001)
             gc.collect()
         with pytest.raises(ConnectionRefusedError):

@@ -1,4 +1,4 @@
-"""The fleet alone: twins, leases, drains, quarantine, and placement against a slow implementation of the same rules."""
+"""Tests of the fleet alone: twins, leases, drains, quarantine, and placement, which a slow implementation checks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def job(need: Requirement = NEED, reference: bytes = b"ref", crashes: int = 0) -
 
 
 class World:
-    """A fleet whose time stands still until told."""
+    """A fleet and a clock that only tests move."""
 
     def __init__(self) -> None:
         self.fleet = Fleet(2.0, 10.0, lambda environment, model: environment + b"/" + model.encode())
@@ -63,7 +63,7 @@ class World:
         return attempt
 
     def place(self, one: Job | None = None) -> Node | None:
-        """Choose as `core` does, and put the job there."""
+        """Choose a node as `core` does, and put the job there."""
         one = one or job()
         node = self.choose(one, last_try=one.crashes >= 2)
         if node is not None:
@@ -71,7 +71,7 @@ class World:
         return node
 
     def fail(self, node: Node) -> float:
-        """Fail an attempt of `node` when it is next given one; return for how long it was given none."""
+        """Fail an attempt of `node` as soon as it gets one; return how long it got none."""
         pause = max(0.0, node.held_until - self.now)
         self.now += pause
         assert self.choose() is node
@@ -87,7 +87,7 @@ class World:
     [
         ("a:1", "a:1", True, 0.0, False),  # only one process can listen there
         ("a:1", "b:1", True, 0.0, True),
-        ("a:1", "b:1", False, 0.0, True),  # its stream may be on its way back
+        ("a:1", "b:1", False, 0.0, True),  # its stream may come back
         ("a:1", "b:1", True, 5.0, False),
         ("", "", True, 4.9, True),
         ("", "", True, 5.0, False),
@@ -213,7 +213,7 @@ def test_a_restored_node_has_a_lease_to_come_back_and_gets_nothing_before() -> N
     assert world.fleet.expired(world.now + 11) == [node, drained]
 
 
-# Whether a node takes work
+# Which nodes take work
 
 
 def test_only_a_connected_node_gets_work() -> None:
@@ -289,7 +289,7 @@ def test_a_verdict_ends_the_row_of_failures() -> None:
 def test_failures_of_what_ran_before_quarantine_do_not_lengthen_it() -> None:
     world = World()
     node = world.serving("n1", devices=gpus(8))
-    for _ in range(24):  # its driver died under all of them
+    for _ in range(24):  # the driver died, and all attempts failed
         world.fleet.failed(node, world.now, world.now)
     assert node.held_until == world.now + 10
 
@@ -304,7 +304,7 @@ def test_a_release_ends_quarantine_and_its_pause() -> None:
     assert [world.fail(node) for _ in range(2)] == [0, 1], "and it starts with a clean record"
 
 
-# Where an attempt goes
+# Which node gets an attempt
 
 
 def test_lanes_and_one_more_per_ready_device_are_filled_and_no_more() -> None:
@@ -409,7 +409,7 @@ def test_two_jobs_on_their_last_try_do_not_share_a_node() -> None:
     assert world.place(job(crashes=1)) is not None, "others are not kept away"
     node = min(nodes, key=lambda node: node.id)
     suspect = next(one for one in node.attempts.values() if one.job.crashes == 2)
-    suspect.job.crashes = 3  # as when the attempt's end is being noted
+    suspect.job.crashes = 3  # the count may rise before the attempt is detached
     world.fleet.detach(suspect)
     assert (node.last_try_attempts, world.place(job(crashes=2))) == (0, node)
 
@@ -458,11 +458,11 @@ def test_an_environment_is_fingerprinted_once() -> None:
     assert asked == [(b"torch 2.8", "NVIDIA H200")]
 
 
-# Against a slow implementation of the same rules
+# Comparison with a slow implementation of the same rules
 
 
 def slow_choice(fleet: Fleet, one: Job, now: float, *, last_try: bool) -> Node | None:
-    """Say where `one` goes, from what the nodes report and run alone."""
+    """Return the node that must get `one`. Use only what the nodes report and run."""
     need = one.spec.requirement
 
     def lanes(node: Node) -> int:

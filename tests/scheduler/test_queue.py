@@ -1,4 +1,4 @@
-"""The waiting line alone: turns of shares, weights, ageing, retries, and what it counts."""
+"""Tests of the queue alone: turns of shares, weights, ageing, retries and counts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def add(line: FairQueue, *shares: str) -> list[Job]:
 
 
 def serve(line: FairQueue, turns: int) -> list[Job]:
-    """Take as `core` does while nodes have room."""
+    """Take jobs as `core` does while nodes have room."""
     served = []
     for _ in range(turns):
         head = line.heads()[0]
@@ -61,7 +61,7 @@ def test_a_flood_does_not_delay_the_others_by_more_than_a_turn() -> None:
     line = FairQueue()
     add(line, *"a" * 1000)
     assert order(line, 10) == "a" * 10
-    for _ in range(50):  # one that has only ever one job, and sends the next when that was placed
+    for _ in range(50):  # a client with one job at a time: it sends the next one when that is placed
         (trickle,) = add(line, "b")
         assert trickle in serve(line, 2)
 
@@ -97,7 +97,7 @@ def test_a_share_cannot_give_up_its_turn_to_get_an_earlier_one() -> None:
     line.set_weight("b", 0.5)
     add(line, *"a" * 10, "b")
     assert order(line, 3) == "aba"
-    line.heads()  # b's turn has come, and it wants nothing
+    line.heads()  # b's turn has come, but b has no job
     add(line, "b")
     assert order(line, 2) == "ab"
 
@@ -314,7 +314,7 @@ def test_it_counts_what_waits() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_whoever_waits_is_never_more_than_a_turn_behind(seed: int) -> None:
-    """The bound of start-time fair queueing: while two shares wait, their turns per weight differ by one each."""
+    """The bound of start-time fair queueing: the turns per weight of two waiting shares differ by at most one each."""
     dice = random.Random(seed)
     line = FairQueue()
     weights = {share: dice.choice([0.5, 1.0, 1.0, 1.0, 3.0]) for share in "abcdef"}
@@ -342,7 +342,7 @@ def test_whoever_waits_is_never_more_than_a_turn_behind(seed: int) -> None:
                 (one,) = serve(line, 1)
                 waiting.remove(one)
                 if one in taken:
-                    taken.remove(one)  # a retry: it was charged when it was taken first
+                    taken.remove(one)  # a retry: it was charged when it was first taken
                 else:
                     note(one)
                     if dice.random() < 0.1:
@@ -368,7 +368,7 @@ def test_whoever_waits_is_never_more_than_a_turn_behind(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_what_comes_and_goes_while_a_line_stands_still_leaves_nothing_behind(seed: int) -> None:
-    """No node may serve a line for days; names of shares are the clients' to choose."""
+    """A line may have no node for days, and clients choose the names of shares."""
     dice = random.Random(seed)
     line = FairQueue()
     (stuck,) = add(line, "stuck")

@@ -1,4 +1,4 @@
-"""StreamRewards over real sockets: rewards by outcome, extraction, bad turns and specs, ids, labels, profiling, order."""
+"""Tests of StreamRewards over real sockets: rewards, extraction, bad turns and specs, ids, labels, profiling, order."""
 
 from __future__ import annotations
 
@@ -283,7 +283,7 @@ async def test_a_fleet_that_cannot_profile_judges_all_the_same() -> None:
 
 
 async def test_whether_a_turn_is_profiled_is_decided_once() -> None:
-    """A turn that comes again must be the same request, though the fleet can profile by now."""
+    """A turn that comes again must be the same request, even if the fleet can profile by then."""
     async with scheduler() as (app, _), connect(app) as peer:
         trainer = Trainer(peer)
         async with node(app.address, "old"):
@@ -326,7 +326,7 @@ async def test_a_trainer_that_does_not_read_is_not_read_either() -> None:
         large = "size=300000"
         writing = asyncio.create_task(trainer.send(*(turn(f"t{i}", large) for i in range(300))))
         await eventually(lambda: (sample(app, "outcomes_total", outcome="CORRECT") or 0) > 10)
-        await asyncio.sleep(1.0)  # for more than it takes
+        await asyncio.sleep(1.0)  # long enough for the rest, if nothing held it back
         assert (sample(app, "requests_total", client_kind="stream") or 0) < 300, "the stream stands still"
         await writing
         assert len(await trainer.finish(60)) == 300

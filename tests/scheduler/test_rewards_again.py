@@ -1,4 +1,4 @@
-"""Speedups that are too good: measured again, in an evaluation of their own, before they are paid. And turns cancelled."""
+"""Tests of speedups that are too good: a second evaluation measures them before they are paid. Also cancelled turns."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_a_spec_may_pay_whatever_was_measured() -> None:
 async def test_the_speedup_that_is_paid_is_the_one_that_is_measured_again(
     script: str, kind: int, reward: float | None, again: bool, who: str
 ) -> None:
-    """Either the spec or the request says which speedup counts. In the last case 9x is paid as 1.8x, for finding T31."""
+    """Either the spec or the request says which speedup counts. The last case pays 9x as 1.8x, for finding T31."""
     spec = RewardSpec(preset="kevin", speedup_kind=kind if who == "reward" else 0)
     fields = {"speedup_kind": kind} if who == "request" else {}
     async with scheduler() as (app, _), node(app.address, "n1"), connect(app) as peer:
@@ -82,7 +82,7 @@ async def test_the_speedup_that_is_paid_is_the_one_that_is_measured_again(
 
 
 async def test_no_other_run_stands_in_for_a_second_measurement() -> None:
-    """Turns with the same candidate share the first run, never the second; and the second answers for nobody else."""
+    """Turns with the same candidate share the first run but never the second. The second run answers no other turn."""
     alike = {"kernel_code": "speedup=9 again.speedup=2"}
     async with scheduler() as (app, stub), node(app.address, "n1", lanes=4) as fake, connect(app) as peer:
         for names in (("a", "b"), ("c",)):

@@ -1,4 +1,4 @@
-"""client.rewards() and RewardStream against the real scheduler: nothing lost, nothing made up, whatever happens between."""
+"""Tests of client.rewards() and RewardStream with the real scheduler: no answer is lost, and none is made up."""
 
 from __future__ import annotations
 
@@ -298,7 +298,7 @@ async def test_closing_cancels_what_is_outstanding_and_tells_whoever_waits(how: 
 
 
 async def test_another_event_loop_is_told_so_and_the_stream_goes_on() -> None:
-    """A trainer that calls asyncio.run for each batch would otherwise wait for ever, or see grpc's insides."""
+    """Without this, a trainer that calls asyncio.run for each batch would wait for ever or get grpc's own error."""
     async with (
         scheduler() as (app, _),
         node(app.address, "n1"),

@@ -1,4 +1,4 @@
-"""Turns and specs that no client of ours sends: every stream ends typed, and the scheduler works afterwards."""
+"""Mutated turns and specs: every stream ends with an expected status, and the scheduler works afterwards."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MESSAGES = 8
 
 
 def good_turn(name: str, script: str) -> Turn:
-    """A turn with a little of everything."""
+    """Return a valid turn with many fields set."""
     turn = Turn(group="g", sample=1, turn_index=2, request=good_request(name))
     if script:
         turn.request.ClearField("kernel_code")
@@ -67,7 +67,7 @@ async def test_streams_of_turns() -> None:
                         )
                         assert not (unpaid and response.HasField("reward"))
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                await drained(call)  # it ended before
+                await drained(call)  # the stream ended before all was sent
         codes = handled(app, "StreamRewards")
         assert codes <= ANSWERS
         assert {grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT} <= codes

@@ -1,4 +1,4 @@
-"""Whose fault it was: retries, work that kills nodes, nodes that keep failing, and what nodes refuse."""
+"""Tests of blame: retries, work that kills nodes, nodes that fail again and again, and refusals of nodes."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from tests.scheduler.scheduler_harness import (
 )
 from tests.waiting import eventually
 
-# The rules
+# Rules of the state machine, without sockets
 
 
 def crash(world: World, name: str, where: str | None = None) -> str:
-    """Place `name`, which takes its node down with it; the node comes back. Return where it was."""
+    """Place `name` and lose its node, which then comes back. Return the id of the node."""
     attempt = world.place()[name]
     assert where in (None, attempt.node.id)
     world.core.nodes.lose(attempt.node, "it died")
-    world.core.nodes.release(attempt.node)  # nodes come back without a record: this is about the work
+    world.core.nodes.release(attempt.node)  # forget the node's failures: this is about the work
     world.report(attempt.node.id, instance_id=f"after {attempt.token}")
     return attempt.node.id
 
 
 def poisoned(world: World, name: str = "poison") -> Evaluation:
-    """Have work take down three attempts on two nodes."""
+    """Submit work, and let it take down three attempts on two nodes. Return its evaluation."""
     evaluation = world.submit(name, work="poison")
     world.report("n1")
     world.report("n2")

@@ -1,4 +1,4 @@
-"""The state machine alone, on a clock that moves when told: leases, fencing, order, ageing, deadlines, bounds."""
+"""Tests of the state machine alone, on a fake clock: leases, fencing, order, ageing, deadlines, bounds."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_scheduler_that_was_stopped_blames_nobody() -> None:
     world.report("n1")
     evaluation = world.submit("a")
     attempt = world.place()["a"]
-    world.clock.now += 300  # as after SIGSTOP and SIGCONT
+    world.clock.now += 300  # the process was stopped and continued: time has passed
     world.core.tick()
     assert world.core.fleet.live()
     world.pass_by(9)
@@ -339,7 +339,7 @@ def test_work_that_matches_no_node_fails_after_the_limit_but_not_while_one_match
     world.report("gpu", devices=(Device("cuda:0", "cuda", "H200", 1, 1, False),))
     world.core.tick()
     assert world.placed() == {}, "its device is not ready"
-    world.pass_by(12, "n1")  # and the node is lost again
+    world.pass_by(12, "n1")  # now the matching node is lost
     world.pass_by(90, "n1")
     assert outcome(waiting) is None, "the wait begins anew when a match is lost"
     world.pass_by(20, "n1")

@@ -1,4 +1,4 @@
-"""What was accepted is on disk: restarts on one file, crashes between any two commits, a disk that fails."""
+"""Tests of durability: restarts on one file, crashes between any two commits, a disk that fails."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from tests.scheduler.scheduler_harness import (
 )
 from tests.waiting import eventually
 
-# The rules: a new state machine takes up what the old one wrote
+# Rules of the state machine, without sockets: a new one goes on with what the old one wrote
 
 
 def restarted(store: MemoryStore, now: float = 0.0, **changes: Any) -> World:
-    """A state machine after a crash: its clocks start anew, but for what people call the time."""
+    """Return a state machine after a crash. Its clock starts again, `now` seconds after the start of the first one."""
     world = World(store, **changes)
     world.clock.now += now
     world.core.recover(store.recover(), lambda payload: spec(payload=payload))
@@ -179,7 +179,7 @@ def test_drains_count_before_the_node_is_there() -> None:
 
 @pytest.mark.parametrize("records", range(12))
 def test_a_crash_between_any_two_batches_loses_nothing_that_was_told(records: int) -> None:
-    """The disk gets so many of the batches of a small life, and then the process dies."""
+    """The disk gets only the first `records` batches of a short run; then the process dies."""
     store = MemoryStore()
     journal = HeldJournal(store)
     world, told = World(store, journal), Reader()

@@ -1,4 +1,4 @@
-"""Messages that no client of ours sends: whatever comes, the answer is a typed one, and the scheduler works afterwards."""
+"""Mutated messages: each gets an answer with an expected status, and the scheduler works afterwards."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.scheduler.scheduler_harness import Client, Outcome, connect, once, re
 from tests.waiting import eventually
 
 ROUNDS = 500
-#: What a call may end with, whatever was sent.
+#: The statuses with which a call may end, whatever was sent.
 ANSWERS = {
     *(grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.ALREADY_EXISTS),
     *(grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.ABORTED),
@@ -61,7 +61,7 @@ DOUBLES = (0.0, -0.0, float("nan"), float("inf"), -float("inf"), 1e308, 5e-324, 
 
 
 class Mutator:
-    """Changes messages, the same way for the same seed."""
+    """A mutator of messages. The same seed gives the same changes."""
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
@@ -110,7 +110,7 @@ class Mutator:
 
 
 def good_request(name: str) -> evaluation_pb2.EvalRequest:
-    """A request with a little of everything, to start from."""
+    """Return a valid request with many fields set, to start from."""
     full = request(name, num_correct_trials=1, num_warmup=1, labels={"k": "v"}, salt=name)
     full.timeouts.load_timeout.seconds = 1
     full.total_timeout.seconds = 2
@@ -121,7 +121,7 @@ def good_request(name: str) -> evaluation_pb2.EvalRequest:
 
 
 def good_event(token: str) -> evaluation_pb2.AttemptEvent:
-    """A result with a little of everything."""
+    """Return a valid event with a result that has many fields set."""
     event = evaluation_pb2.AttemptEvent(attempt_token=token, stage=evaluation_pb2.STAGE_DONE, device="cpu:0")
     event.result.outcome = Outcome.CORRECT
     event.result.environment.torch_version = "fuzz"
@@ -130,7 +130,7 @@ def good_event(token: str) -> evaluation_pb2.AttemptEvent:
 
 
 async def code_of(call: Any) -> grpc.StatusCode:
-    """How a call ended."""
+    """Return the status with which a call ended."""
     try:
         await call
     except grpc.aio.AioRpcError as error:
@@ -139,7 +139,7 @@ async def code_of(call: Any) -> grpc.StatusCode:
 
 
 async def drained(call: Any) -> grpc.StatusCode:
-    """Read a stream to its end, and tell how that was. A client that went on writing is told INTERNAL by its own end."""
+    """Read a stream to its end; return its status. If the client was still writing, its own gRPC says INTERNAL."""
     try:
         async with asyncio.timeout(20):
             while await call.read() is not grpc.aio.EOF:
@@ -150,7 +150,7 @@ async def drained(call: Any) -> grpc.StatusCode:
 
 
 def handled(app: Any, method: str) -> set[grpc.StatusCode]:
-    """How the calls of `method` ended at the server; the empty method stands for all."""
+    """Return the statuses with which the server ended calls of methods whose names start with `method`."""
     return {
         grpc.StatusCode[metric.labels["grpc_code"]]
         for family in app.registry.collect()
@@ -161,7 +161,7 @@ def handled(app: Any, method: str) -> set[grpc.StatusCode]:
 
 
 async def works(app: Any, stub: Any) -> None:
-    """Find that the scheduler does what it should."""
+    """Check that the scheduler still works."""
     async with node(app.address, "sane") as sane:
         await sane.at_work.wait()
         select = evaluation_pb2.DeviceSelector(model="Fake CPU")
@@ -189,7 +189,7 @@ async def test_single_requests() -> None:
 
 
 async def gather(call: Any, numbers: range) -> list[grpc.StatusCode]:
-    """Make these calls at once."""
+    """Make a call for each number, all at once; return the results."""
     return list(await asyncio.gather(*(call(number) for number in numbers)))
 
 
@@ -207,7 +207,7 @@ async def test_streams_of_requests() -> None:
                     await call.write(message)
                 await call.done_writing()
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                pass  # it ended before
+                pass  # the stream ended before all was sent
             await drained(call)
         codes = handled(app, "Evaluate")
         assert codes <= ANSWERS
@@ -296,7 +296,7 @@ async def test_listings_and_cancellations() -> None:
 
 
 async def test_bytes_that_are_no_message_end_their_call_and_nothing_else() -> None:
-    """Text that is not UTF-8, and cut messages: gRPC refuses them before the services see them."""
+    """gRPC refuses cut messages, and text that is not UTF-8, before the services see them."""
     async with scheduler() as (app, _), node(app.address, "n1") as fake, connect(app) as peer:
         await fake.at_work.wait()
         mutator = Mutator(6)

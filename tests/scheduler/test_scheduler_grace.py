@@ -1,4 +1,4 @@
-"""Clients that vanish: for how long their work goes on, and that it does not fill the nodes for ever."""
+"""Tests of clients that vanish: how long their work goes on, and that it does not fill the nodes for ever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListEvaluations and WatchCluster over real sockets: what people see."""
+"""Tests of ListEvaluations and WatchCluster over real sockets."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from tests.waiting import eventually
 
 
 async def listed(stub: Any, **filters: Any) -> list[str]:
-    """The ids that one call lists."""
+    """Return the ids that one call lists."""
     answer = await stub.ListEvaluations(pb.ListEvaluationsRequest(**filters))
     return [one.id for one in answer.evaluations]
 
 
 async def pages(stub: Any, **filters: Any) -> list[list[str]]:
-    """The ids of each page."""
+    """Return the ids of each page."""
     found, token = [], ""
     while True:
         answer = await stub.ListEvaluations(pb.ListEvaluationsRequest(page_token=token, **filters))
@@ -53,7 +53,7 @@ async def pages(stub: Any, **filters: Any) -> list[list[str]]:
 
 @asynccontextmanager
 async def history() -> AsyncIterator[tuple[RunningScheduler, Any]]:
-    """A scheduler with some of everything, accepted in this order."""
+    """Run a scheduler with evaluations in many states, accepted in this order; yield it and a stub."""
     async with scheduler(drain_seconds=0.1) as (app, stub), node(app.address, "n1", lanes=1) as fake:
         await fake.at_work.wait()
         mine, theirs = Client(stub, "mine"), Client(stub, "theirs")
@@ -224,7 +224,7 @@ async def test_a_list_shows_nothing_that_a_crash_could_take_back() -> None:
 
 
 async def snapshot(watch: Any, seconds: float = 10) -> fleet_pb.WatchClusterResponse:
-    """The next snapshot."""
+    """Return the next snapshot."""
     response = await asyncio.wait_for(watch.read(), seconds)
     assert isinstance(response, fleet_pb.WatchClusterResponse)
     return response

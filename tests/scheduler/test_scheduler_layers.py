@@ -1,4 +1,4 @@
-"""The architecture of the scheduler, read from its imports: which folder may import which, and what stays pure."""
+"""Tests of the scheduler's architecture, read from its imports: which folder may import which, and what is pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = "kerneldyno.scheduler"
 
-#: A folder or module of the scheduler -> those that it may import, from the lowest floor to the highest.
+#: By folder or module of the scheduler, those that it may import. The lowest one is first, the highest last.
 ALLOWED: dict[str, set[str]] = {
     "clock": set(),
     "failpoints": set(),
@@ -23,7 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "app": {"service", "telemetry", "store", "core", "settings", "clock", "failpoints"},
     "__main__": {"app", "core", "settings"},
 }
-#: What the pure decisions of `core` must not import.
+#: Modules that `core` must not import, since its decisions are pure.
 IMPURE = (
     "asyncio",
     "threading",
@@ -48,7 +48,7 @@ def imports(module: str) -> set[str]:
 
 
 def floor(module: str) -> str:
-    """Return the folder or module directly below the scheduler that `module` belongs to; empty for the package itself."""
+    """Return the folder or module directly below the scheduler that `module` belongs to; "" for the package itself."""
     return module.removeprefix(PACKAGE).lstrip(".").partition(".")[0]
 
 

@@ -1,4 +1,4 @@
-"""Problems that are too large for a device: a larger one tries them, if there is one; otherwise that is the answer."""
+"""Problems that are too large for a device: a larger device tries them. Without one, PROBLEM_TOO_LARGE is final."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from tests.waiting import eventually
 
 GIB = 1 << 30
 
-# The rules
+# Rules of the state machine, without sockets
 
 
 def too_large(needed: int = 0, *, device: str = "cuda:0", had: int = 7 * GIB, of_device: bool = True) -> Verdict:
-    """What a judge says of a problem that does not fit."""
+    """Return a judge's verdict on a problem that does not fit."""
     shortage = MemoryShortage(device, of_device, needed, had)
     return Verdict("PROBLEM_TOO_LARGE", b"small", environment=ENVIRONMENT + b"/CPU", shortage=shortage)
 
 
 def gpus(*gib: int, kind: str = "cuda") -> dict[str, Any]:
-    """Devices of a node, by their memory."""
+    """Return the devices of a node from their memory sizes."""
     return {"devices": tuple(Device(f"{kind}:{i}", kind, "GPU", size * GIB, 1, True) for i, size in enumerate(gib))}
 
 
 def tried_on_small(world: World, verdict: Verdict, need: Requirement = NEED) -> Evaluation:
-    """Submit "a" and have a node with 8 GiB, the only one that is connected, say that it is too large."""
+    """Submit "a", and let the only connected node, which has 8 GiB, answer that the problem is too large."""
     world.report("small", **gpus(8))
     evaluation = world.submit("a", need=need)
     assert world.run("a", verdict).node.id == "small"
@@ -200,7 +200,7 @@ async def test_a_large_problem_goes_from_the_small_node_to_the_large_one() -> No
     async with scheduler() as (app, stub), node(app.address, "small", memory_bytes=8 * GIB) as small:
         await small.at_work.wait()
         client = Client(stub)
-        # It is placed while the large node is not there, and is still being judged when that one comes.
+        # The small node gets it before the large node comes, and still judges it then.
         await client.send(request_for("a", "needs=12 sleep=1"))
         await eventually(lambda: small.started == ["a"])
         async with node(app.address, "large", memory_bytes=16 * GIB) as large:
@@ -213,7 +213,7 @@ async def test_a_large_problem_goes_from_the_small_node_to_the_large_one() -> No
 
 
 async def test_the_node_is_told_what_the_problem_needs() -> None:
-    """One with several devices chooses among them itself."""
+    """A node with several devices needs this to choose among them."""
     seen: list[evaluation_pb2.DeviceSelector] = []
     async with scheduler() as (app, stub), node(app.address, "small", memory_bytes=8 * GIB) as small:
         await small.at_work.wait()

@@ -1,4 +1,4 @@
-"""The same work is run once: while it is under way, while its end is being written, and afterwards from the store."""
+"""Tests that the same work runs once: while it runs, while its end is being written, and later from the store."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.waiting import eventually
 
 DEVICE, END_TO_END = evaluation_pb2.SPEEDUP_KIND_DEVICE, evaluation_pb2.SPEEDUP_KIND_END_TO_END
 
-# The rules
+# Rules of the state machine, without sockets
 
 
 def test_evaluations_of_the_same_work_share_one_attempt_and_each_gets_the_verdict() -> None:
@@ -250,7 +250,7 @@ def test_the_same_id_is_one_evaluation_before_and_after_its_end() -> None:
 
 
 def stripped(result: EvalResult) -> bytes:
-    """What a result says of the work, without what is its request's own."""
+    """Return what a result says about the work, without the fields of its own request."""
     kept = EvalResult()
     kept.CopyFrom(result)
     for name in ("id", "accept_time", "merged", "stages"):

@@ -79,7 +79,7 @@ async def test_a_silent_node_loses_its_attempts_and_its_late_result_is_refused()
         client = Client(stub)
         await client.send(request("a", "sleep=2"))
         await eventually(lambda: zombie.started == ["a"])
-        zombie.silent = True  # it goes on judging, but the scheduler hears nothing of it
+        zombie.silent = True  # the node goes on judging, but the scheduler hears nothing
         async with node(app.address, "fresh") as fresh:
             await eventually(lambda: app.core.fleet.nodes["zombie"].state is NodeState.LOST)
             await eventually(lambda: fresh.started == ["a"])
@@ -110,7 +110,7 @@ async def test_a_stopped_scheduler_loses_no_node_and_no_attempt() -> None:
         client = Client(stub)
         await client.send(request("a", "sleep=0.2"))
         await eventually(lambda: fake.started == ["a"])
-        app.core._last_tick -= 5  # as if the process had been stopped: the loop slept and the leases ran out
+        app.core._last_tick -= 5  # as if the process had been stopped while the leases ran out
         app.core.fleet.nodes["n1"].heard_at -= 5
         app.core.tick()
         assert app.core.fleet.nodes["n1"].state is NodeState.SERVING

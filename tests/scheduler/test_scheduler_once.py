@@ -1,4 +1,4 @@
-"""EvaluateOnce and the other unary calls over real sockets, deadlines among them."""
+"""Tests of EvaluateOnce and the other unary calls over real sockets, with deadlines."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_refusals_say_which_field_and_what_to_do() -> None:
 
         selector = evaluation_pb2.DeviceSelector(kind="cuda")
         assert isinstance(await failure(stub.EvaluateOnce(once("a", device=selector))), errors.NoMatchingDeviceError)
-        # A CPU does not run CUDA C++; what came as such was judged as whatever it was.
+        # A CPU does not run CUDA C++. Without this refusal, plain PyTorch would pass there under backend cuda.
         assert isinstance(await failure(stub.EvaluateOnce(once("a", backend="cuda"))), errors.NoMatchingDeviceError)
 
         await stub.EvaluateOnce(once("a"))
@@ -47,7 +47,7 @@ async def test_refusals_say_which_field_and_what_to_do() -> None:
         assert isinstance(reused, errors.IdReusedError)
 
         client = Client(stub)
-        await client.send(*(request(f"r{i}", "sleep=30") for i in range(3)))  # a lane, one more, and the whole line
+        await client.send(*(request(f"r{i}", "sleep=30") for i in range(3)))  # for a lane, one more, and the queue
         await eventually(lambda: len(app.core.queue) == 1 and len(fake.started) == 3)
         full = await failure(stub.EvaluateOnce(once("b")))
         assert isinstance(full, errors.QueueFullError)

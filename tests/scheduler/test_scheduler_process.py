@@ -1,4 +1,4 @@
-"""The scheduler as a process: its ready line, its metrics page, what `buf curl` sees, how it stops, and kill -9."""
+"""Tests of the scheduler's process: its ready line, its metrics page, `buf curl`, how it stops, and kill -9."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BUF = str(Path(sys.executable).with_name("buf"))
 async def process(
     *options: str, store: str = "memory", listen: str = "127.0.0.1:0"
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, str, str]]:
-    """A scheduler process, where it serves, and where its metrics are."""
+    """Run a scheduler process; yield it, its address, and the address of its metrics."""
     started = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "kerneldyno.scheduler", "--listen", listen, "--metrics", "127.0.0.1:0"),
         *("--store", store, "--exit-with-parent", *options),

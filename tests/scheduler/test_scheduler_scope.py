@@ -1,4 +1,4 @@
-"""Whose evaluations a call sees, where tokens are in use: one's own, and an operator's are all."""
+"""Tests of what a call sees where tokens are in use: owners see their own evaluations, operators see all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def token(name: str) -> str:
 
 
 def of(name: str) -> dict[str, Any]:
-    """What makes a call that of `name`."""
+    """Return options of a call that make it a call of `name`."""
     return {"metadata": (("authorization", f"Bearer {token(name)}"),), "timeout": 10}
 
 
@@ -32,7 +32,7 @@ def _tokens(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def submit(stub: Any, name: str) -> Any:
-    """Have evaluation "r" of client "c" wait; return the stream, which keeps it wanted."""
+    """Submit evaluation "r" of client "c", which waits; return the stream, which keeps it wanted."""
     call = stub.Evaluate(**of(name))
     await call.write(pb.EvaluateRequest(client_id="c", requests=[request("r", work=name)]))
     assert (await call.read()).accepted.ids == ["r"]
@@ -40,7 +40,7 @@ async def submit(stub: Any, name: str) -> Any:
 
 
 async def listed(stub: Any, name: str, **filters: Any) -> list[str]:
-    """Whose evaluations `name` sees."""
+    """Return the client ids of the evaluations that `name` sees."""
     answer = await stub.ListEvaluations(pb.ListEvaluationsRequest(**filters), **of(name))
     return sorted(one.client_id for one in answer.evaluations)
 

@@ -1,4 +1,4 @@
-"""A disk that is full: health, `top`, `doctor` and whoever waits say so, and say when it is over.
+"""Tests of a full disk: health, `top`, `doctor` and waiting clients say that it is full, and when that is over.
 
 The full disk is a limit on the size of the scheduler's files, which can be lifted while it runs.
 """
@@ -25,7 +25,7 @@ FULL = "the store cannot be written"
 
 @asynccontextmanager
 async def scheduler_on(folder: Path) -> AsyncIterator[tuple[int, str]]:
-    """A scheduler process with its journal in `folder`: its process id, and its address."""
+    """Run a scheduler process with its journal in `folder`; yield its process id and its address."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "kerneldyno.scheduler", "--listen", "127.0.0.1:0", "--metrics", "off"),
         *("--store", f"sqlite:{folder / 'journal.sqlite'}", "--exit-with-parent", "--drain-timeout", "0"),
@@ -43,7 +43,7 @@ async def scheduler_on(folder: Path) -> AsyncIterator[tuple[int, str]]:
 
 @asynccontextmanager
 async def full_disk(pid: int) -> AsyncIterator[None]:
-    """No file of the process can grow."""
+    """Keep the files of the process from growing."""
     before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (1, before[1]))
     try:
@@ -53,7 +53,7 @@ async def full_disk(pid: int) -> AsyncIterator[None]:
 
 
 async def kerneldyno(*arguments: str) -> tuple[int, str, str]:
-    """Run a command to its end: exit status, standard output, standard error."""
+    """Run a command to its end; return its exit status, standard output and standard error."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "kerneldyno.cli", *arguments),
         stdout=asyncio.subprocess.PIPE,
@@ -117,7 +117,7 @@ async def test_everything_that_looks_says_that_the_journal_is_stalled(
             assert process.returncode == 0
             assert "CORRECT" in out.decode()
             assert err.decode() == "kerneldyno: the scheduler can write its journal again\n"
-        for _ in range(100):  # it is looked at every now and then
+        for _ in range(100):  # the scheduler updates its health from time to time
             if (healthy := await asyncio.to_thread(health, [address])) == 0:
                 break
             await asyncio.sleep(0.2)

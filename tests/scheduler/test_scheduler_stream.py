@@ -67,7 +67,7 @@ async def test_high_priority_overtakes_and_low_goes_last() -> None:
     async with scheduler() as (app, stub), node(app.address, "n1", lanes=1) as fake:
         client = Client(stub)
         await client.send(request("first", "sleep=0.4"), request("second", "sleep=0.1"))
-        await eventually(lambda: len(fake.started) == 2)  # one lane, and one more in the pipeline
+        await eventually(lambda: len(fake.started) == 2)  # one in the lane, and one that waits at the node
         await client.send(
             request("low", priority=evaluation_pb2.PRIORITY_LOW),
             request("normal"),
@@ -187,7 +187,7 @@ async def test_a_cancellation_may_overtake_the_start_of_its_attempt() -> None:
             for attempt in list(app.core.fleet.nodes["n1"].attempts.values()):
                 app.core.requests.cancel(
                     next(iter(attempt.job.evaluations.values()))
-                )  # at the first turn of the loop after it was placed
+                )  # in the first turn of the loop after the placement
             await asyncio.sleep(0)
         results = await client.finish()
         assert {r.infrastructure_error.cause for r in results.values()} == {"CANCELLED"}

@@ -1,4 +1,4 @@
-"""Work that no node can run: at once where waiting cannot help, and not before nodes that may come have come."""
+"""Work that no node can run: it fails at once if waiting cannot help, and waits while suitable nodes may still come."""
 
 from __future__ import annotations
 

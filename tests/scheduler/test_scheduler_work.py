@@ -1,4 +1,4 @@
-"""The Work stream, message by message: what a node may say at what time, and what it is told."""
+"""Tests of the Work stream, message by message: what a node may say and when, and what it is told."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.waiting import eventually
 
 
 class Node:
-    """A node that says exactly what a test has it say."""
+    """A node that sends exactly what a test tells it to send."""
 
     def __init__(self, stub: Any, node_id: str = "raw") -> None:
         self.stub = stub
@@ -54,7 +54,7 @@ class Node:
         return response
 
     async def open(self, *tokens: str, events: tuple[AttemptEvent, ...] = (), **names: str) -> None:
-        """Open a stream, holding `tokens`."""
+        """Open a stream, and say that the node holds `tokens`."""
         self.call = self.stub.Work()
         who = {"node_id": self.node_id, "instance_id": "i"} | names
         await self.call.write(pb.WorkRequest(held_attempt_tokens=tokens, events=events, **who))
@@ -71,7 +71,7 @@ class Node:
         return response
 
     async def hears_nothing(self, seconds: float = 0.4) -> bool:
-        """Say whether nothing comes for a while. The stream is of no use afterwards."""
+        """Return whether nothing comes for a while. The stream cannot be used afterwards."""
         try:
             await asyncio.wait_for(self.call.read(), seconds)
         except TimeoutError:
@@ -79,7 +79,7 @@ class Node:
         return False
 
     async def end(self) -> errors.KernelDynoError | None:
-        """Wait for the end of the stream; return why."""
+        """Wait for the end of the stream; return its error, or None."""
         async with asyncio.timeout(10):
             try:
                 while await self.call.read() is not grpc.aio.EOF:
@@ -90,14 +90,14 @@ class Node:
 
 
 def done(token: str, outcome: Any = Outcome.CORRECT, **fields: Any) -> AttemptEvent:
-    """A result."""
+    """Return an event with a result."""
     result = evaluation_pb2.EvalResult(outcome=outcome, compiled=True, correct=outcome == Outcome.CORRECT, **fields)
     return AttemptEvent(attempt_token=token, stage=evaluation_pb2.STAGE_DONE, result=result)
 
 
 @asynccontextmanager
 async def at_work(*names: str, **changes: Any) -> AsyncIterator[tuple[RunningScheduler, Any, Client, Node, list[str]]]:
-    """A scheduler, a client that asked for `names`, and a node that was assigned them under the tokens that are given."""
+    """Run a scheduler, a client that submits `names`, and a node that gets them; yield these and the tokens."""
     async with (
         scheduler(**{"lease_seconds": 30.0, "drain_seconds": 0.1, **changes}) as (app, stub),
         connect(app) as peer,

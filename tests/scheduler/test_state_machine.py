@@ -1,8 +1,8 @@
-"""The state machine, its store and a journal that a crash cuts off anywhere, against a naive model (hypothesis).
+"""Tests of the state machine with its store and a journal that a crash cuts off anywhere. A naive model checks it.
 
-Nodes are simulated as the contract has them: they hold tokens, keep results until acknowledged, go silent, die, and come
-back with what they hold. The journal writes only when told to, so that every decision may be lost before it is on disk. What
-was told to somebody is remembered, and must be true ever after.
+Simulated nodes keep to the contract: they hold tokens, keep results until acknowledged, go silent, die, and come back
+with what they hold. The journal writes only when told to, so that every decision may be lost before it is on disk. The
+model remembers what was told to clients, and that must stay true.
 
 KERNELDYNO_STATE_MACHINE_EXAMPLES=5000 tries more and other histories (`--hypothesis-seed=N` says which).
 """
@@ -48,7 +48,7 @@ from tests import sampling
 pytestmark = pytest.mark.pure
 
 EXAMPLES = int(os.environ.get("KERNELDYNO_STATE_MACHINE_EXAMPLES", "0"))
-STEP_SECONDS = 2.0  # of the clock, less than half a heartbeat: larger ones mean that the scheduler was asleep
+STEP_SECONDS = 2.0  # less than half a heartbeat; a longer step means that the scheduler was asleep
 LIMITS = Settings(
     heartbeat_seconds=5.0,
     lease_seconds=10.0,
@@ -59,23 +59,23 @@ LIMITS = Settings(
 )
 ENVIRONMENT = b"environment"
 NEED = Requirement("triton", "kernelbench")
-#: What each piece of work comes to when nothing goes wrong; the third is never answered from the store.
+#: The outcome of each work if nothing goes wrong. The store never answers for the third, TIMEOUT.
 WORKS = ("CORRECT", "INCORRECT", "TIMEOUT", "RUNTIME_ERROR", "CORRECT")
 NODES = ("n1", "n2", "n3")
 pick = st.integers(0, 10_000)
 submits = st.tuples(
     st.sampled_from(["a/1", "a/2", "b"]),  # client
-    st.integers(0, 40),  # its number
+    st.integers(0, 40),  # the evaluation's number
     st.integers(0, len(WORKS) - 1),
     st.sampled_from(Priority),
-    st.sampled_from([False, False, False, True]),  # whether it has to be a fresh run
-    st.sampled_from([None, None, None, 4.0, 30.0]),  # timeout
+    st.sampled_from([False, False, False, True]),  # whether it needs a fresh run
+    st.sampled_from([None, None, None, 4.0, 30.0]),  # timeout in seconds
 )
 
 
 @dataclass
 class Clock:
-    """Time that passes when told to."""
+    """A clock that moves when told to."""
 
     now: float = 1_000.0
 
@@ -87,7 +87,7 @@ class Clock:
 
 
 class HeldJournal:
-    """A journal that writes when told to, and forgets the rest in a crash."""
+    """A journal that writes when told to. A crash loses the rest."""
 
     def __init__(self, store: MemoryStore, kept: Callable[[Record], None]) -> None:
         self._store = store
@@ -123,7 +123,7 @@ class HeldJournal:
 
 @dataclass(eq=False)
 class Held:
-    """An attempt at a node, with its result once that is there."""
+    """An attempt on a node, with its result once there is one."""
 
     token: str
     work: int
@@ -132,7 +132,7 @@ class Held:
 
 @dataclass(eq=False)
 class FakeNode:
-    """What one evaluator is and holds."""
+    """The state of one evaluator, and the attempts that it holds."""
 
     id: str
     instance: int = 0
@@ -152,7 +152,7 @@ class FakeNode:
 
 
 def outcome_of(verdict: Verdict) -> tuple[Any, ...]:
-    """What a reader is told; the attempt that decided is in the payload."""
+    """Return what a reader is told. The payload names the attempt that decided."""
     return verdict.outcome, verdict.payload, verdict.failure and verdict.failure.cause, verdict.cached
 
 
@@ -161,7 +161,7 @@ def spec_of(payload: bytes) -> Spec:
 
 
 class SchedulerMachine(RuleBasedStateMachine, Observer):
-    """The world around one core, which crashes now and then."""
+    """The clients, nodes and journal around one core, which crashes now and then."""
 
     @initialize()
     def start(self) -> None:
@@ -169,15 +169,15 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
         self.store = MemoryStore()
         self.nodes = {name: FakeNode(name) for name in NODES}
         self.numbers = itertools.count(1)
-        self.bodies: dict[Key, bytes] = {}  # of what the scheduler must know, or may
-        self.accepted: set[Key] = set()  # what it said it has
-        self.told: dict[Key, tuple[Any, ...]] = {}  # what it said came of it
+        self.bodies: dict[Key, bytes] = {}  # digests of evaluations that the scheduler must know, or may know
+        self.accepted: set[Key] = set()  # evaluations that it said it has
+        self.told: dict[Key, tuple[Any, ...]] = {}  # the outcomes that it told
         self.watched: dict[Key, Evaluation] = {}
         self.newest: dict[bytes, str] = {}  # the last token of each job, on disk or not
         self.newest_kept: dict[bytes, str] = {}
-        self.placed: dict[bytes, set[str]] = {}  # all its tokens but refused ones
+        self.placed: dict[bytes, set[str]] = {}  # all tokens of each job, except refused ones
         self.placed_kept: dict[bytes, set[str]] = {}
-        self.runs: dict[bytes, set[str]] = {}  # those that reached a node
+        self.runs: dict[bytes, set[str]] = {}  # tokens of each job that reached a node
         self.tokens: set[str] = set()
         self.cancelled: set[Key] = set()
         self.fresh: set[Key] = set()
@@ -189,7 +189,7 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
         self.pass_by(0.1, True)
 
     def boot(self) -> None:
-        """A new process on the store."""
+        """Start a new process on the store."""
         self.journal = HeldJournal(self.store, self.kept)
         self.core = Core(
             LIMITS, self.clock, self.new_token, self.store, self.journal, fingerprint=lambda e, m: ENVIRONMENT
@@ -205,10 +205,10 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
         self.tokens.add(token)
         return token
 
-    # What the scheduler says
+    # What the scheduler tells
 
     def evaluation_done(self, evaluation: Evaluation) -> None:
-        """As an observer it is told at once, as a watcher once it is on disk; only the latter counts as said."""
+        """Check what was told. Observers are told at once, watchers once it is on disk; only the second counts."""
         if not evaluation.settled:
             return
         assert evaluation.verdict is not None
@@ -223,7 +223,7 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
             assert outcome[0] == WORKS[evaluation.digest[0]], "a verdict that the candidate did not earn"
 
     def check_blame(self, evaluation: Evaluation, cause: str) -> None:
-        """Infrastructure ends an evaluation for a reason."""
+        """Check that infrastructure had a reason to end the evaluation."""
         key = evaluation.key
         match cause:
             case "CANCELLED":
@@ -247,7 +247,7 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
         self.newest.pop(job.id, None)
 
     def kept(self, record: Record) -> None:
-        """What a crash cannot take back any more."""
+        """Remember a record that no crash can take back any more."""
         match record:
             case Placed(job_id=job_id, token=token):
                 self.newest_kept[job_id] = token
@@ -255,7 +255,7 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
             case Quarantined(digest=digest):
                 self.poisonous.add(digest)
             case Returned(job_id=job_id, attempts=attempts):
-                if attempts < len(self.placed_kept[job_id]):  # it was refused, and does not count
+                if attempts < len(self.placed_kept[job_id]):  # the attempt was refused, and does not count
                     self.placed_kept[job_id].discard(self.newest_kept[job_id])
             case Finished(job_id=bytes(job_id)):
                 for known in (self.newest_kept, self.placed_kept, self.runs):
@@ -320,7 +320,7 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
             self.gone.add(client)
             self.core.requests.call_closed(client)
 
-    # The journal, and crashes
+    # The journal and crashes
 
     @rule(most=st.sampled_from([1, 2, 3, 5, 1000, 1000]))
     def commit(self, most: int) -> None:
@@ -334,7 +334,7 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
         if all_on_disk:
             assert self.state() == before
         self.watched.clear()
-        self.gone.update(key.client_id for key in self.bodies)  # until they come back, as after any start
+        self.gone.update(key.client_id for key in self.bodies)  # after any start, clients are gone until they come back
         self.newest = dict(self.newest_kept)
         self.placed = {id: set(self.placed_kept.get(id, ())) for id in self.core.evaluations.jobs}
         for key in list(self.bodies):
@@ -350,7 +350,7 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
             self.watch(evaluation)
 
     def state(self) -> tuple[Any, ...]:
-        """What a crash must not change once it is on disk."""
+        """Return what a crash must not change once it is on disk."""
         core = self.core
         jobs = {
             job.id: (
@@ -373,7 +373,7 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
         crash=st.sampled_from([None, None, 0, 1, 2]),
     )
     def work(self, pick: int, fails: bool, send: str | None, crash: int | None) -> None:
-        """A good moment: all are there, what can be placed is, it is on disk, something gets done. It may end badly."""
+        """Connect all nodes, place and write what can be placed, and finish an attempt. Then perhaps send or crash."""
         self.pass_by(0.1, True)
         self.place()
         self.commit(1000)
@@ -385,7 +385,7 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
 
     @rule(name=st.sampled_from(NODES), work=st.integers(0, len(WORKS) - 1))
     def stop_and_continue(self, name: str, work: int) -> None:
-        """A node is stopped for longer than its lease, while others work; then it sends what it held, before it listens."""
+        """Stop a node for longer than its lease while others work. Then it sends what it held, before it listens."""
         for _ in range(4):
             self.submit_one("b", next(self.numbers), work, Priority.HIGH, True, None)
         self.pass_by(0.1, True)
@@ -412,7 +412,7 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
             self.assign(attempt)
 
     def assign(self, attempt: Attempt) -> None:
-        """Hand an attempt to its node once it is on disk, if it still counts and the node is there."""
+        """Give an attempt to its node once it is on disk, if it still counts and the node is connected."""
 
         def now() -> None:
             node = self.nodes[attempt.node.id]
@@ -426,7 +426,7 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
 
     @rule(name=st.sampled_from(NODES))
     def speak(self, name: str) -> None:
-        """The node synchronizes, and opens its Work stream if it has none."""
+        """Synchronize the node, and open its Work stream if it has none."""
         node = self.nodes[name]
         stale = self.core.nodes.synchronize(node.report())
         if stale is None:
@@ -445,7 +445,7 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
 
     @rule(pick=pick, fails=st.sampled_from([False, False, False, True]))
     def finish(self, pick: int, fails: bool) -> None:
-        """A node comes to a result, or its judge dies; the scheduler need not hear of it now."""
+        """End an attempt on a node by a result, or by the death of its judge. The scheduler may hear of it later."""
         running = [(n, h) for n in self.nodes.values() for h in n.held.values() if h.verdict is None]
         if running:
             _, held = running[pick % len(running)]
@@ -457,7 +457,7 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
 
     @rule(name=st.sampled_from(NODES), twice=st.booleans())
     def send(self, name: str, twice: bool) -> None:
-        """A node sends what it has, stale or not, and forgets it when that is acknowledged."""
+        """Send the results of a node, stale or not. The node forgets them when they are acknowledged."""
         node = self.nodes[name]
         for held in list(node.held.values()) if node.connected else []:
             if held.verdict is not None:
@@ -492,14 +492,14 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
         if held:
             node, one = held[pick % len(held)]
             del node.held[one.token]
-            counts = self.core.attempts.get(one.token) is None  # given up before, as an attempt like others
+            counts = self.core.attempts.get(one.token) is None  # it was given up before, and counts like other attempts
             self.core.results.refuse(one.token, 2.0)
             for tokens in (*self.runs.values(), *([] if counts else self.placed.values())):
-                tokens.discard(one.token)  # it never ran
+                tokens.discard(one.token)  # the attempt never ran
 
     @rule(name=st.sampled_from(NODES), at_once=st.booleans(), dice=st.integers(0, 1))
     def die(self, name: str, at_once: bool, dice: int) -> None:
-        """A node process ends; the scheduler finds out at once, or by the lease, or when its successor speaks."""
+        """End the process of a node. The scheduler finds out at once, by the lease, or from the next process."""
         node = self.nodes[name]
         if dice or not node.held:
             return
@@ -512,7 +512,7 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
 
     @rule(name=st.sampled_from(NODES))
     def hang_up(self, name: str) -> None:
-        """Its Work stream breaks."""
+        """Break the Work stream of a node."""
         node = self.nodes[name]
         if node.connected:
             node.connected = False
@@ -527,7 +527,7 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
         seconds=st.sampled_from([0.1, 1.0, 1.0, 3.0, 3.0, 11.0, 50.0]), reporting=st.sampled_from([True, True, False])
     )
     def pass_by(self, seconds: float, reporting: bool) -> None:
-        """Time passes in ticks; nodes report meanwhile, or all are silent."""
+        """Let time pass in ticks. All nodes report meanwhile, or none does."""
         end = self.clock.now + seconds
         while self.clock.now < end:
             self.clock.now = min(end, self.clock.now + STEP_SECONDS)
@@ -538,7 +538,7 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
 
     @rule()
     def sleep(self) -> None:
-        """The scheduler's process is stopped for a while: the silence was its own, and nobody is blamed for it."""
+        """Stop the scheduler's process for a while. It heard nothing meanwhile, so it must blame no node."""
         live = self.core.fleet.live()
         self.clock.now += 5 * LIMITS.lease_seconds
         self.core.tick()
@@ -546,18 +546,18 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
 
     @rule()
     def release(self) -> None:
-        """An operator lets everything out of quarantine."""
+        """Release everything from quarantine, as an operator does."""
         for node in self.core.fleet.nodes.values():
             if node.quarantined_wall:
                 self.core.nodes.release(node)
         for entry in self.core.quarantine.entries():
             assert self.core.quarantine.release(entry.digest)
 
-    # What holds at any moment
+    # What must hold at any moment
 
     @invariant()
     def the_books_agree(self) -> None:
-        """Every index says what a naive recount says."""
+        """Check every index against a naive recount."""
         core = self.core
         if not hasattr(self, "watched"):
             return
@@ -599,7 +599,7 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
             )
 
     def teardown(self) -> None:
-        """When faults end, everything that was accepted comes to its outcome."""
+        """End all faults, and check that every accepted evaluation gets its outcome."""
         if not hasattr(self, "watched"):
             return
         for _ in range(200):
@@ -632,6 +632,6 @@ TestSchedulerMachine.settings = settings(
     max_examples=EXAMPLES or sampling.examples(100),
     stateful_step_count=80,
     deadline=None,
-    derandomize=not EXAMPLES,  # in CI the same histories each time; with more examples, new ones
+    derandomize=not EXAMPLES,  # CI tries the same histories each time; with more examples they are new
     suppress_health_check=list(HealthCheck),
 )

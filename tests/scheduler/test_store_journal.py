@@ -1,4 +1,4 @@
-"""The group commit: nobody is told before it is on disk, through kill -9, a full disk, and a file that is in use."""
+"""Tests of the group commit: nobody is told before it is on disk, despite kill -9, a full disk or a locked file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 
 
 class Seen(JournalObserver):
-    """What the metrics were told."""
+    """An observer that keeps what the metrics are told."""
 
     def __init__(self) -> None:
         self.batches: list[int] = []
@@ -165,12 +165,12 @@ async def test_old_results_are_forgotten_in_passing(store: SqliteStore, monkeypa
     assert await journal.close()
 
 
-# What goes wrong
+# Failures
 
 
 @contextlib.contextmanager
 def no_file_larger_than(size: int) -> Iterator[None]:
-    """Have writes beyond `size` fail, for this process: a disk without room."""
+    """Make writes of this process beyond `size` fail, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
@@ -183,7 +183,7 @@ def no_file_larger_than(size: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def no_more_pages(store: SqliteStore) -> Iterator[None]:
-    """Have SQLite say that the disk is full."""
+    """Make SQLite say that the disk is full."""
     (pages,) = store._writer.execute("PRAGMA page_count").fetchone()
     store._writer.execute(f"PRAGMA max_page_count = {pages + 20}").fetchall()
     try:
@@ -194,7 +194,7 @@ def no_more_pages(store: SqliteStore) -> Iterator[None]:
 
 @contextlib.contextmanager
 def in_use(path: Path) -> Iterator[None]:
-    """Hold the file as somebody's tool might."""
+    """Lock the file, as another tool might."""
     tool = sqlite3.connect(path, isolation_level=None)
     tool.execute("BEGIN IMMEDIATE")
     try:
@@ -275,7 +275,7 @@ async def test_a_record_that_the_store_refuses_stalls_the_journal(tmp_path: Path
 
 # Processes that die
 
-#: A writer finishes an evaluation when it has accepted so many more.
+#: A writer finishes an evaluation when it has accepted this many more.
 BEHIND = 10
 WRITER = """
 import asyncio, os, sys
@@ -316,14 +316,14 @@ def writer(path: Path, **environment: str) -> subprocess.Popen[bytes]:
 
 
 def check(path: Path, told: list[int]) -> int:
-    """Compare what a killed writer told with what is on disk; return how many evaluations that is."""
+    """Compare what a killed writer told with what is on disk; return the number of evaluations on disk."""
     store = SqliteStore(path)
     evaluations = store.list(Filter(), None, 1_000_000)[::-1]
     recovered = store.recover()
     store.close()
     assert [evaluation.key.id for evaluation in evaluations] == [str(i) for i in range(len(evaluations))]
     assert all(i < len(evaluations) for i in told), "what was acknowledged is lost"
-    # The records on disk are the first ones of those that were appended, none left out.
+    # The records on disk are the first ones that were appended, without a gap.
     finished_ones = sum(evaluation.verdict is not None for evaluation in evaluations)
     assert finished_ones in (max(0, len(evaluations) - BEHIND), max(0, len(evaluations) - BEHIND - 1))
     assert recovered.evaluations == evaluations[finished_ones:]

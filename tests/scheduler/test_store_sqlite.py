@@ -1,4 +1,4 @@
-"""The stores: every record comes back as it went in, and a file that is damaged, foreign or taken is told apart."""
+"""Tests of the stores: every record comes back as it went in, and damaged, foreign or locked files are refused."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_an_answer_stands_when_its_result_was_forgotten_before_it_was_written(st
     assert store.find(key("c")).verdict == correct(b"of c")  # type: ignore[union-attr]
 
 
-def test_drains_and_quarantines_outlive_the_process(store: SqliteStore) -> None:
+def test_drains_and_quarantines_are_recovered(store: SqliteStore) -> None:
     first, second = Quarantined(b"d1", "killed n1, n2", 10.0, 99.0), Quarantined(b"d2", "killed n3", 20.0, 99.0)
     store.write([Drained("n1", True), Drained("n2", True), Drained("n1", False), Drained("n2", True), second, first])
     recovered = store.recover()
@@ -200,7 +200,7 @@ def test_drains_and_quarantines_outlive_the_process(store: SqliteStore) -> None:
     recovered = store.recover()
     assert (recovered.drained_nodes, recovered.quarantined) == ([], [second])
     store.write([Quarantined(b"d3", "later", 100.0, 200.0)])
-    assert [record.digest for record in store.recover().quarantined] == [b"d3"]  # d2's time was over
+    assert [record.digest for record in store.recover().quarantined] == [b"d3"]  # d2 has expired
 
 
 def test_a_refused_batch_leaves_nothing_and_costs_no_number(store: SqliteStore) -> None:
@@ -468,12 +468,12 @@ def test_two_schedulers_cannot_share_a_file(path: Path) -> None:
         holder.kill()
     store = SqliteStore(path)
     with pytest.raises(StoreError, match="in use by another scheduler"):
-        SqliteStore(path)  # nor can one process, twice
+        SqliteStore(path)  # one process cannot open it twice either
     store.close()
 
 
 def copy_of_live(path: Path, copy: Path) -> Path:
-    """Copy the files of an open store, as a crash would leave them."""
+    """Copy the files of an open store, as a crash would leave them; return the path of the copy."""
     copy.mkdir()
     for suffix in ("", "-wal"):
         source = path.with_name(path.name + suffix)
@@ -526,7 +526,7 @@ def test_reads_in_other_threads_see_whole_batches(store: SqliteStore) -> None:
     problems: list[str] = []
 
     def read(*, finds: bool) -> None:
-        """List, and find as well in one thread: lists may come from any, the rest is the event loop's alone."""
+        """List, and in one thread find as well. Any thread may list, but only the event loop's thread may find."""
         seen = 0
         while not stop.is_set():
             listed = store.list(Filter(), None, 1000)

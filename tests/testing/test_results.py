@@ -1,4 +1,4 @@
-"""Made results: each outcome has its reward, and scripts ask for the same results by words."""
+"""Tests of constructed results: each outcome has its reward, and the words of a script give the same results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 pytestmark = pytest.mark.pure
 
 KEVIN = spec("kevin")
-#: What the policy is to blame for, with the reward of the preset "kevin".
+#: Results that depend on the policy, with their rewards under the preset "kevin".
 PAID = [
     (results.correct(2.5), 0.3 + 2.5),
     (results.correct(0), 0.3),
@@ -24,7 +24,7 @@ PAID = [
     (results.rejected("S19"), 0.0),
     (results.invalid(), 0.0),
 ]
-#: What it is not to blame for.
+#: Results that are not the fault of the policy: they have no reward.
 UNPAID = [
     results.reference_error(),
     results.problem_too_large(),

@@ -1,1 +1,1 @@
-"""Traces of client, scheduler and evaluator, as a collector receives them."""
+"""Tests of the traces of client, scheduler and evaluator, as a collector receives them."""

@@ -1,4 +1,4 @@
-"""An OpenTelemetry collector: OTLP over real gRPC, in this process. It keeps what it is sent."""
+"""An OpenTelemetry collector: OTLP over real gRPC, in this process. It keeps the spans that it receives."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from kerneldyno.client import request_tracing
 
 @dataclass(frozen=True)
 class Span:
-    """One span, as it came."""
+    """A span as the collector received it."""
 
     name: str
     service: str
@@ -47,7 +47,7 @@ class Span:
 
 
 class Collector(TraceServiceServicer):
-    """Use it in a `with` block."""
+    """A collector. It listens while its `with` block lasts."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
@@ -82,12 +82,12 @@ class Collector(TraceServiceServicer):
         return ExportTraceServiceResponse()
 
     def trace(self, trace_id: str) -> list[Span]:
-        """The spans of a trace, by their beginning."""
+        """Return the spans of a trace, sorted by start time."""
         with self._lock:
             return sorted((span for span in self.spans if span.trace_id == trace_id), key=lambda span: span.start)
 
     def of(self, evaluation_id: str) -> list[Span]:
-        """The spans of the trace that an evaluation is in."""
+        """Return the spans of the trace that an evaluation is in."""
         with self._lock:
             traces = {s.trace_id for s in self.spans if s.attributes.get("kerneldyno.evaluation.id") == evaluation_id}
         assert len(traces) <= 1, f"{evaluation_id} is in {len(traces)} traces"
@@ -102,7 +102,7 @@ class Collector(TraceServiceServicer):
         return found
 
     def whole(self, evaluation_id: str, *names: str) -> list[Span]:
-        """The trace of an evaluation, once it has spans of all these names, the client's and the scheduler's own."""
+        """Wait until the trace of an evaluation has spans of all these names and the scheduler's, and return it."""
         wanted = {*names, "kerneldyno.scheduler.evaluation"}
         return self.until(lambda: (found := self.of(evaluation_id)) and wanted <= {s.name for s in found} and found)
 
@@ -133,7 +133,7 @@ def _values(attributes: Any) -> dict[str, Any]:
 
 @contextmanager
 def environment(**values: str) -> Iterator[None]:
-    """Set variables for what is started inside; all others of OpenTelemetry are gone meanwhile."""
+    """Set environment variables while the block lasts, and remove all other variables of OpenTelemetry."""
     before = dict(os.environ)
     for name in [name for name in os.environ if name.startswith("OTEL_")]:
         del os.environ[name]
@@ -146,13 +146,13 @@ def environment(**values: str) -> Iterator[None]:
 
 
 def settings(endpoint: str, **more: str) -> dict[str, str]:
-    """The variables of a traced process; spans leave after a tenth of a second, not five."""
+    """Return the variables of a traced process, which sends spans after 0.1 s instead of 5 s."""
     return {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_BSP_SCHEDULE_DELAY": "100", **more}
 
 
 @contextmanager
 def traced_client(endpoint: str, **more: str) -> Iterator[None]:
-    """Have clients of this process traced, as a process of their own with these variables is."""
+    """Trace the clients of this process, as if it had been started with these variables."""
     request_tracing._own_tracer.cache_clear()
     try:
         with environment(**settings(endpoint, **more)):

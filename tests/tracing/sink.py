@@ -1,8 +1,8 @@
-"""A collector that takes everything and looks at nothing, for the benchmark of docs/tracing.md.
+"""A collector that accepts all spans and does not read them, for the benchmark of docs/tracing.md.
 
     python -m tests.tracing.sink [PORT]
 
-prints its endpoint, and at its end (SIGINT) how many batches and bytes it was sent.
+prints its endpoint. On SIGINT it ends, and prints how many batches and bytes it received.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""W3C Trace Context: what is read, written and kept, and that it is no part of what a request or a turn is."""
+"""Tests of W3C Trace Context: reading, writing, storing; and that it does not change which request or turn it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that have set up OpenTelemetry themselves, whose provider and open span are used; and one that ends."""
+"""Tests of programs that set up OpenTelemetry: the client uses their provider and open span. And of one that ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scheduler as a process, scripted nodes, and what a collector sees when nodes and schedulers die; or sees not."""
+"""Tests of traces of a scheduler with scripted nodes, also when nodes, schedulers or the collector fail."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ async def test_the_trace_goes_on_after_a_crash_of_the_scheduler(collector: Colle
 
 
 async def test_a_store_of_before_is_taken_over(tmp_path: Path) -> None:
-    """A journal without the table of traces, as an older version left it."""
+    """The journal has no table of traces, as with an older version."""
     path = tmp_path / "journal"
     SqliteStore(path).close()
     with sqlite3.connect(path) as older:
@@ -171,7 +171,7 @@ async def test_a_store_of_before_is_taken_over(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("id", ["named", ""])
 async def test_a_single_call_of_a_request_that_names_its_trace(address: str, collector: Collector, id: str) -> None:
-    """The client's span is between it and the scheduler's."""
+    """The client's span is below the span that the request names, and above the scheduler's span."""
     trace, above = f"{len(id) + 1:032x}", "b" * 16
     one = request(id, work="single")
     one.trace_context.traceparent = f"00-{trace}-{above}-01"
@@ -189,7 +189,7 @@ async def test_a_single_call_of_a_request_that_names_its_trace(address: str, col
 async def test_a_second_measurement_is_in_the_trace_of_the_first(
     address: str, collector: Collector, above: str
 ) -> None:
-    """Of a turn that is in a trace, and of one that is in none."""
+    """This is true for a turn that names a trace, and for one that names none."""
     one = turn(f"measured {len(above)}", "speedup=9 again.speedup=2")
     if above:
         one.request.trace_context.traceparent = above
@@ -210,7 +210,7 @@ class TestSampling:
         with traced_scheduler(collector.endpoint, **none) as service:
             async with node(service.address, "n1"):
                 await _untraced(service.address, request("root"))
-                await judge(service.address, request("child"))  # its client is sampled, and so is what it asks for
+                await judge(service.address, request("child"))  # the client's span is sampled, so its children are
                 collector.whole("child", CLIENT, ATTEMPT)
         assert collector.of("root") == []
 
@@ -223,14 +223,14 @@ class TestSampling:
 
 
 async def _untraced(address: str, one: EvalRequest) -> None:
-    """Have it judged by a client that knows no tracing."""
+    """Have a request judged through a client without tracing."""
     async with grpc.aio.insecure_channel(address) as channel:
         await SchedulerServiceStub(channel).EvaluateOnce(EvaluateOnceRequest(request=one), timeout=20)
 
 
 class TestCollectorAway:
     async def test_nobody_notices(self) -> None:
-        """One that accepts connections and never answers, and one that is not there."""
+        """A collector that is not there, or never answers, slows neither evaluations nor the end of the scheduler."""
         with socket.create_server(("127.0.0.1", 0)) as silent:
             for port in (free_port(), silent.getsockname()[1]):
                 with traced_scheduler(f"http://127.0.0.1:{port}", OTEL_BSP_MAX_QUEUE_SIZE="64") as service:
@@ -310,7 +310,7 @@ def test_settings_of_no_use_are_told_and_stop_nothing(values: dict[str, str], wh
 
 
 async def test_an_open_turn_under_another_trace_is_the_same_turn() -> None:
-    """As from a trainer that was started again while the stream of its predecessor is still open."""
+    """A trainer that restarts while the stream of its predecessor is open sends such a turn."""
     async with scheduler() as (app, _), node(str(app.address), "n1") as worker, connect(app) as peer:
         trainer = Trainer(peer)
         for index, trace in enumerate("12"):
@@ -323,7 +323,7 @@ async def test_an_open_turn_under_another_trace_is_the_same_turn() -> None:
 
 
 async def test_without_tracing_here_a_node_is_told_of_the_clients_span() -> None:
-    """A scheduler that exports nothing passes on what came, and keeps it over a restart."""
+    """A scheduler that exports nothing passes the trace context on to the node, and keeps the trace id."""
     told: list[str] = []
     async with scheduler() as (app, stub), node(str(app.address), "n1") as worker:
         take, one = worker._take, request("passed on")

@@ -1,4 +1,4 @@
-"""A real client, scheduler and CPU evaluator, each a process or as good as one, and the collector that they report to."""
+"""Tests of the traces of a real client, in this process, and a real scheduler and CPU evaluator, each a process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.e2e import e2e_harness as e2e
 from tests.tracing.collector import Collector, Span, environment, settings, traced_client
 from tests.waiting import wait_until
 
-#: A candidate that tells what it can see of the services' settings.
+#: Code for a candidate: print every environment variable of the services that it can see.
 SPY = """
 import os, glob
         for path in ["/proc/self/environ", *glob.glob("/proc/[0-9]*/environ")]:
@@ -46,7 +46,7 @@ def collector() -> Iterator[Collector]:
 
 @pytest.fixture(scope="module")
 def services(collector: Collector) -> Iterator[tuple[e2e.Service, e2e.Service]]:
-    """A scheduler with one evaluator. The client of this process is traced as well."""
+    """A scheduler with one evaluator, both traced. The client in this process is traced as well."""
     with ExitStack() as stack:
         with environment(**settings(collector.endpoint, OTEL_EXPORTER_OTLP_HEADERS=f"x-key={SECRET}")):
             scheduler = stack.enter_context(e2e.scheduler())
@@ -58,7 +58,7 @@ def services(collector: Collector) -> Iterator[tuple[e2e.Service, e2e.Service]]:
 
 @pytest.fixture(scope="module")
 def scheduler(services: tuple[e2e.Service, e2e.Service]) -> str:
-    """Its address."""
+    """The address of the scheduler."""
     return services[0].address
 
 
@@ -114,14 +114,14 @@ class TestOneRequest:
             if span.parent_id:
                 above = by_id[span.parent_id]
                 assert above.start <= span.start, (above.name, span.name)
-                # Both ends of the client's and the scheduler's spans are noted when the next one has taken the result over.
+                # The client and the scheduler end a span only when they have the result from the process below.
                 assert span.end <= above.end, (above.name, span.name)
 
     def test_stages_are_the_judges(self, spans: list[Span], result: EvalResult) -> None:
         stages = [span for span in spans if span.name.startswith("kerneldyno.stage.")]
         assert [span.name.removeprefix("kerneldyno.stage.") for span in stages] == list(STAGES)
         for before, after in pairwise(stages):
-            assert before.end <= after.start + 2_000  # the judge writes microseconds
+            assert before.end <= after.start + 2_000  # the judge writes times in microseconds
         told = [stage for stage in result.stages if stage.stage != Stage.STAGE_QUEUED]
         for span, stage in zip(stages, told, strict=True):
             assert abs(span.start - stage.start_time.ToNanoseconds()) < 2_000
@@ -174,7 +174,7 @@ class TestOneRequest:
         def look() -> bool:
             seen.clear()
             for process in e2e.descendants(services[1].process.pid):
-                with suppress(psutil.NoSuchProcess):  # some end with the candidate that they were there for
+                with suppress(psutil.NoSuchProcess):  # some processes end together with their candidate
                     seen.append(process.environ())
             return len(seen) >= 4
 
@@ -223,7 +223,7 @@ async def test_turns_are_traced_like_requests(scheduler: str, collector: Collect
 
 
 class TestContextOfOthers:
-    """Clients that are not ours: what they send is followed, and what is malformed passed over."""
+    """Trace contexts from callers: the services follow them, and ignore a malformed one."""
 
     TRACE, PARENT = "a" * 31 + "1", "b" * 15 + "1"
 
@@ -250,7 +250,9 @@ class TestContextOfOthers:
         assert only(collector.whole("own"), "kerneldyno.scheduler.evaluation").trace_id == "c" * 32
         assert only(collector.whole("other"), "kerneldyno.scheduler.evaluation").trace_id == "d" * 32
 
-    async def test_without_one_the_scheduler_begins_a_trace(self, scheduler: str, collector: Collector) -> None:
+    async def test_a_malformed_one_is_ignored_and_a_new_trace_begins(
+        self, scheduler: str, collector: Collector
+    ) -> None:
         await self.once(scheduler, "malformed", "00-xyz-1-01")
         spans = collector.whole("malformed", "kerneldyno.stage.checking")
         assert not only(spans, "kerneldyno.scheduler.evaluation").parent_id
@@ -258,7 +260,7 @@ class TestContextOfOthers:
     async def test_what_the_caller_does_not_record_nobody_does(self, scheduler: str, collector: Collector) -> None:
         await self.once(scheduler, "unsampled", f"00-{'f' * 32}-{self.PARENT}-00")
         await self.once(scheduler, "after", f"00-{'9' * 32}-{self.PARENT}-01")
-        collector.whole("after", "kerneldyno.stage.checking")  # what came before it would be here by now
+        collector.whole("after", "kerneldyno.stage.checking")  # an earlier span would have arrived by now
         assert collector.trace("f" * 32) == []
 
     async def test_the_programs_own_span_is_above_ours(self, scheduler: str, collector: Collector) -> None:
@@ -270,7 +272,7 @@ class TestContextOfOthers:
 
 
 def test_the_documentation_names_all_that_is_sent(collector: Collector, spans: list[Span]) -> None:
-    """Of what the tests of this file have made the services send."""
+    """Check all that the services sent in the tests of this file."""
     named = set(re.findall(r"`([a-z_.]+)`", DOCUMENTATION.read_text()))
     sent = {span.name for span in collector.spans} | {key for span in collector.spans for key in span.attributes}
     assert len(sent) > 20

@@ -1,1 +1,1 @@
-"""The adapters for verl, TRL and Ray (make test-trainers)."""
+"""Tests of the adapters for verl, TRL and Ray (make test-trainers)."""

@@ -1,6 +1,6 @@
-"""Tests of the trainers' adapters run where verl and TRL are installed: `make test-trainers` sees to that.
+"""Collection of the tests of the trainers' adapters, which need verl, TRL or Ray: `make test-trainers` installs them.
 
-Elsewhere they are not collected; with KERNELDYNO_REQUIRE_VERL=1 a missing one is a failure.
+Where a package is missing, the tests that need it are not collected; with KERNELDYNO_REQUIRE_VERL=1 this is an error.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import importlib.util
 import os
 from importlib.metadata import entry_points
 
-#: What the tests of each kind import.
+#: Packages that each kind of test imports.
 _NEEDS = {"verl": ("verl", "transfer_queue", "ray"), "trl": ("trl",), "deploy_ray": ("ray",)}
 
 collect_ignore_glob = []
@@ -20,11 +20,12 @@ for _trainer, _modules in _NEEDS.items():
     if _missing:
         collect_ignore_glob += [f"test_{_trainer}*.py"]
 
-# Without the distribution (PYTHONPATH alone) verl finds the plugin by its variable; test_verl_plugin.py needs the former.
+# Without an installed distribution (PYTHONPATH alone), verl finds the plugin by this variable. test_verl_plugin.py
+# needs the distribution.
 if not any(entry.name == "kerneldyno" for entry in entry_points(group="verl.plugins")):
     os.environ.setdefault("VERL_USE_EXTERNAL_MODULES", "kerneldyno.verl.plugin")
 
-# Nothing here may reach out: models and tokenizers are made by the tests.
+# The tests must not use the network: they make their own models and tokenizers.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")

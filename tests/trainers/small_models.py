@@ -1,4 +1,4 @@
-"""Tokenizers and models that are made on the spot: a token for each byte, ChatML, and weights at random."""
+"""Tokenizers and models made at run time: one token per byte, ChatML and random weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-#: The form of Qwen's chat templates.
+#: A chat template in the form of Qwen's.
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -17,7 +17,7 @@ CHAT_TEMPLATE = (
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    """A byte-level tokenizer that merges nothing: what it encodes it decodes to the same."""
+    """Return a byte-level tokenizer without merges: decoding gives back the encoded text."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     core = Tokenizer(models.BPE(vocab={symbol: id for id, symbol in enumerate(alphabet)}, merges=[]))
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -29,7 +29,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 def configuration(**changes: Any) -> Qwen2Config:
-    """Of a Qwen2 model of some ten thousand weights."""
+    """Return the configuration of a Qwen2 model with some ten thousand weights."""
     sizes = {
         "vocab_size": 320,
         "hidden_size": 16,
@@ -43,12 +43,12 @@ def configuration(**changes: Any) -> Qwen2Config:
 
 
 def model(**changes: Any) -> Qwen2ForCausalLM:
-    """A model with weights at random."""
+    """Return a model with random weights."""
     return Qwen2ForCausalLM(configuration(**changes))
 
 
 def save(folder: Path) -> Path:
-    """Writes tokenizer and configuration as a model folder, without weights: what a rollout worker reads."""
+    """Write a model folder without weights, as a rollout worker reads it: tokenizer and configuration. Return it."""
     tokenizer().save_pretrained(folder)
     configuration().save_pretrained(folder)
     return folder

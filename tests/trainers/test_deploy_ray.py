@@ -1,4 +1,4 @@
-"""Services on a real Ray cluster of two nodes of this machine: they judge, come back when killed, leave nothing behind."""
+"""Tests of services on a real Ray cluster of two nodes on this machine: judging, restarts after kills, cleaning up."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ModelNew(torch.nn.Module):
 
 
 def evaluators_python() -> str:
-    """An interpreter that can evaluate: this one, or, where torch came without Triton, that of the repository."""
+    """Return an interpreter that can evaluate: this one, or the repository's where torch came without Triton."""
     if importlib.util.find_spec("triton"):
         return sys.executable
     other = Path(__file__).resolve().parents[2] / ".venv" / "bin" / "python"
@@ -61,7 +61,7 @@ def evaluators_python() -> str:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Two nodes with a processor each, in Ray's count."""
+    """A Ray cluster of two nodes with one processor each, as Ray counts them."""
     node = {"num_cpus": 1, "object_store_memory": 80 * 1024 * 1024}
     cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
     cluster.add_node(**node)
@@ -116,8 +116,8 @@ def test_candidates_are_judged_on_each_node(services: Services) -> None:
     assert outcomes(services.address, *work) == expected
 
 
-def test_no_port_is_open_but_the_schedulers(services: Services) -> None:
-    """And that one on loopback, since all nodes are on this machine."""
+def test_services_listen_on_loopback_only(services: Services) -> None:
+    """All services listen on loopback only, since all nodes are on this machine; the scheduler has a single port."""
     states = services.states()
     assert set(states) == {"scheduler", *ray_nodes()}
     for name in states:
@@ -209,12 +209,12 @@ def test_nothing_is_left_behind(cluster: Cluster) -> None:
     with start(devices="cpu", cpus=0.25, nodes=nodes, python=evaluators_python()) as services:
         journals = set(Path(tempfile.gettempdir()).glob("kerneldyno-ray-*")) - before
         assert len(journals) == 1
-        assert journals.pop().stat().st_mode & 0o077 == 0  # candidates' sources are in it
+        assert journals.pop().stat().st_mode & 0o077 == 0  # it holds candidates' sources
         family = [process_of(services, name) for name in services.states()]
         family += [child for process in family for child in process.children(recursive=True)]
     assert set(Path(tempfile.gettempdir()).glob("kerneldyno-ray-*")) == before
     assert [process for process in family if process.is_running() and process.status() != psutil.STATUS_ZOMBIE] == []
-    services.stop()  # again
+    services.stop()  # a second stop does nothing
 
 
 def test_a_service_that_cannot_start_says_why_and_takes_the_others_along(services: Services) -> None:
@@ -223,7 +223,7 @@ def test_a_service_that_cannot_start_says_why_and_takes_the_others_along(service
     with pytest.raises(DeployError, match="cannot be started with /nowhere/python"):
         start(devices="cpu", cpus=0.25, python="/nowhere/python")
     with pytest.raises(DeployError, match="processors or GPUs that it asks for may be taken"):
-        # `services` has half of each node. The scheduler itself is to be ready in that time, on a busy machine, too.
+        # `services` holds half of each node. The timeout leaves time for the scheduler to start on a busy machine.
         start(devices="cpu", cpus=0.75, python=evaluators_python(), start_timeout=45)
     with pytest.raises(DeployError, match=r'devices="cpu" evaluates on processors'):
         start()

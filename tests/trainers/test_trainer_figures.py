@@ -1,4 +1,4 @@
-"""Figures of episodes that trainers log: fast@1 by the speedup and by the lower end of its interval. Needs no trainer."""
+"""Tests, without a trainer, of the figures that trainers log: fast@1 by the speedup and by its interval's lower end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def fast(found: dict[str, float]) -> tuple[float, float, float, float]:
     return tuple(found[key] for key in keys)  # type: ignore[return-value]
 
 
-#: Unchanged PyTorch.
+#: A result of unchanged PyTorch.
 SAME = result(1.003, 0.98)
 
 
@@ -72,6 +72,6 @@ def test_of_two_measurements_the_smaller_counts() -> None:
 
 def test_of_a_batch() -> None:
     results = [SAME, result(1.5, 1.4), result(1.5, None), result(9.0, 8.0, correct=False), result(float("nan"), None)]
-    results += [result(1.2, 1.0)] * 5  # the lower end must be above 1
+    results += [result(1.2, 1.0)] * 5  # a sure win needs a lower end above 1
     found = _figures([StreamRewardsResponse(result=one, reward=1.0) for one in results])
     assert (found["correct"], found["fast@1"], found["fast@1/sure"]) == (0.9, 0.8, 0.1)

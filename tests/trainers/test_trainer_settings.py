@@ -1,4 +1,4 @@
-"""The speedup that counts, as a trainer's settings say it: in the reward, or in fields of every request."""
+"""Tests of the settings that choose which speedup counts: in the reward, or in fields of every request."""
 
 from __future__ import annotations
 

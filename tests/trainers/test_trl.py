@@ -1,6 +1,6 @@
-"""TRL's GRPOTrainer with our reward function and environment: real training steps of a tiny model on a CPU.
+"""Tests of TRL's GRPOTrainer with our reward function and environment: real training steps of a tiny model on a CPU.
 
-A model with weights at random writes no kernels, so what it "generates" is scripted; tokenization, reward calls, advantages,
+A model with random weights writes no kernels, so its generations are scripted. Tokenization, reward calls, advantages,
 loss and optimizer are TRL's.
 """
 
@@ -35,7 +35,7 @@ REFERENCE = "def get_inputs():\n    return []\n\n\nclass Model:\n    pass\n"
 
 @contextmanager
 def served() -> Iterator[str]:
-    """A scheduler and a node in a thread of their own: TRL's trainer blocks the one it is called in."""
+    """Run a scheduler and a node in their own thread, since TRL's trainer blocks its thread. Yield the address."""
     found: Future[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
     async def serve() -> None:
@@ -65,7 +65,7 @@ def answer(script: str) -> str:
 
 
 def rows(count: int = 2) -> datasets.Dataset:
-    """Rows of the converter, with a short prompt."""
+    """Return rows of our converter, with a short prompt."""
     made = [dataset.row(Problem(f"p{i}", REFERENCE), i, source="test", agent=None) for i in range(count)]
     return datasets.Dataset.from_list([row | {"prompt": [{"role": "user", "content": "Go."}]} for row in made])
 
@@ -73,9 +73,9 @@ def rows(count: int = 2) -> datasets.Dataset:
 def trainer(
     folder: Path, scripts: list[str], kind: type = trl.GRPOTrainer, template: str = "", **options: Any
 ) -> trl.GRPOTrainer:
-    """A trainer whose completions follow `scripts` in turn."""
+    """Return a trainer whose completions are `scripts` in turn."""
     text = small_models.tokenizer()
-    if template:  # one of those that TRL knows, and can read tool calls of
+    if template:  # a template that TRL knows and whose tool calls it can read
         text.chat_template = (Path(trl.__file__).parent / "chat_templates" / template).read_text()
 
     def rollout(prompts: list[Any], made: trl.GRPOTrainer) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def test_a_tiny_model_is_trained_by_our_rewards(address: str, tmp_path: Path) ->
     made.train()
     logged = [entry for entry in made.state.log_history if "reward" in entry]
     assert len(logged) == 2
-    # 0.5 for being right and half of the speedup: 1.5, 0, 0 and 1.
+    # A correct answer gets 0.5 plus half of the speedup: 1.5, 0, 0 and 1.
     assert [entry["rewards/kerneldyno/mean"] for entry in logged] == pytest.approx([0.625, 0.625])
     assert logged[0]["kerneldyno/correct"] == 0.5
     assert any(not torch.equal(before[name], weights) for name, weights in made.model.named_parameters())
@@ -178,7 +178,7 @@ async def test_the_environment_alone(address: str) -> None:
 
 
 def test_the_environment_in_the_trainer(address: str, tmp_path: Path) -> None:
-    """The model's tool calls reach the environment, its rewards the trainer."""
+    """The model's tool calls reach the environment, and the environment's rewards reach the trainer."""
     made = trainer(
         tmp_path,
         [],
@@ -194,7 +194,7 @@ def test_the_environment_in_the_trainer(address: str, tmp_path: Path) -> None:
 
 
 class _CallsTools(trl.GRPOTrainer):  # type: ignore[misc]
-    """Its generations are scripted: each rollout calls the tool once, with another speedup, and then ends."""
+    """A trainer with scripted generations: each rollout calls the tool once, with its own outcome, and then ends."""
 
     def _generate_single_turn(self, prompt_ids: list[list[int]], *others: Any, **more: Any) -> Any:
         text = self.processing_class

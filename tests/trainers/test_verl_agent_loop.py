@@ -1,4 +1,4 @@
-"""`kernel_agent` in verl's own agent loop worker: a real tokenizer, scheduler and stream; a scripted engine and node."""
+"""Tests of `kernel_agent` in verl's worker: real tokenizer, scheduler and stream; scripted engine and node."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 async def address() -> AsyncIterator[str]:
-    """A scheduler with a node that judges as candidates say."""
+    """Address of a scheduler whose node judges each candidate as its text demands."""
     async with scheduler() as (app, _), node(app.address, "n1", lanes=8, profiling=True):
         yield str(app.address)
         await connection.close()
 
 
 def loop_of(model: Path, address: str, engine: Engine, *overrides: str, type: str = "qwen2") -> KernelAgentLoop:
-    """An agent loop as the worker makes it."""
+    """Return an agent loop as the worker makes it."""
     config = harness.config(model, f"+kerneldyno.address={address}", *overrides)
     return KernelAgentLoop(
         trainer_config=DictConfigWrap(config),
@@ -269,7 +269,7 @@ async def test_lazy_turns_and_regressions_are_marked_for_the_estimator(model: Pa
 
 
 async def test_verls_worker_runs_a_batch_of_them_to_its_padded_batch(model: Path, address: str) -> None:
-    """verl's V0 path: the worker makes the loops by their name, in one event loop, and pads what they return."""
+    """In verl's V0 path, the worker makes the loops by name in one event loop, and pads their outputs."""
     engine = Engine([answer("outcome=INCORRECT"), answer("speedup=2 coverage=1")])
     config = harness.config(model, f"+kerneldyno.address={address}", "+kerneldyno.turns=2")
     worker = AgentLoopWorker(config, engine)
@@ -316,7 +316,7 @@ async def test_turns_are_recorded_as_the_model_saw_them(model: Path, address: st
         assert text.apply_chat_template(turn.messages, add_generation_prompt=True, return_dict=False) == prompt
 
 
-#: Turns of an episode. Rewards are clipped at a speedup of 3, so the first three earn the same.
+#: Turns of an episode. Rewards count a speedup of at most 3, so the first three turns earn the same.
 PLAYED = [
     "speedup=9 coverage=0.8",
     "speedup=4 coverage=0.9",
@@ -339,7 +339,7 @@ PLAYED = [
 async def test_prompts_show_the_turns_that_the_strategy_chooses(
     model: Path, address: str, tmp_path: Path, options: list[str], shown: list[int]
 ) -> None:
-    """More turns than the row has room for all of; the engine's prompts are those of the messages, token by token."""
+    """Each prompt shows at most two turns, and the engine gets the tokens of the recorded messages."""
     script = [answer(f"turn={turn} {said}") for turn, said in enumerate(PLAYED)]
     engine = Engine(script)
     more = [f"+kerneldyno.{option}" for option in (*options, "window=2", "turns=5", f"trajectories={tmp_path}/kept")]
@@ -352,7 +352,7 @@ async def test_prompts_show_the_turns_that_the_strategy_chooses(
     for turn, prompt in zip(turns, engine.prompts, strict=True):
         assert text.apply_chat_template(turn.messages, add_generation_prompt=True, return_dict=False) == prompt
 
-    # The row is the last turn's: its prompt is what the engine saw, and only its own tokens are trained on.
+    # The row is that of the last turn: its prompt is the one the engine saw, and only its own tokens are trained on.
     ((begin, end),) = runs_of_ones(output.response_mask)
     assert output.prompt_ids + output.response_ids[:begin] == engine.prompts[-1]
     assert end == len(output.response_ids)
@@ -367,7 +367,7 @@ async def test_prompts_show_the_turns_that_the_strategy_chooses(
 
 
 async def test_an_episode_may_be_longer_than_its_row(model: Path, address: str) -> None:
-    """Where the whole conversation ends it after two turns, two shown turns go on."""
+    """A row with the whole conversation ends the episode early; with one shown turn per prompt it goes on."""
     long = answer("speedup=2") + " " * 300
     room = "actor_rollout_ref.rollout.response_length=1350"
     every = await play(model, address, Engine([long]), room, "+kerneldyno.turns=6")
@@ -379,7 +379,7 @@ async def test_an_episode_may_be_longer_than_its_row(model: Path, address: str) 
 
 
 async def test_an_episode_that_is_cancelled_cancels_its_evaluation(model: Path) -> None:
-    """verl drops what it no longer wants; the devices must not go on with it."""
+    """verl cancels episodes that it no longer wants; the devices must stop evaluating them."""
     async with scheduler() as (app, _), node(app.address, "n1", lanes=8) as judging:
         engine = Engine([answer("sleep=60 id=long")])
         playing = asyncio.ensure_future(play(model, str(app.address), engine))
@@ -405,7 +405,7 @@ async def test_a_scheduler_that_comes_back_in_time_costs_nothing(model: Path, tm
 
 
 async def test_settings_may_come_with_the_agent_loops_own_file(model: Path, address: str, tmp_path: Path) -> None:
-    """`rollout.agent.agent_loop_config_path`, verl's way to several kinds of loops in a run."""
+    """`rollout.agent.agent_loop_config_path` is verl's way to use several kinds of loops in a run."""
     (tmp_path / "loops.yaml").write_text(
         "- name: short\n  _target_: kerneldyno.verl.agent_loop.KernelAgentLoop\n  turns: 1\n  reward: {preset: kevin}\n"
     )

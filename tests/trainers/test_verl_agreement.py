@@ -1,9 +1,9 @@
-"""kerneldyno.training against verl's own functions, wherever both compute the same thing; the largest difference is printed.
+"""Comparison of kerneldyno.training with verl wherever both compute the same; tests print their largest difference.
 
     pytest tests/trainers/test_verl_agreement.py -rP
 
-Every case is random in float32, rows of different length, groups of different size. Where verl differs by definition, the
-difference is named in the test.
+Every case is random in float32, with rows of different length and groups of different size. Where verl differs by
+definition, the test names the difference.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROWS, LENGTH = 24, 40
 
 
 def report(what: str, differences: list[float], bound: float) -> None:
-    """Prints the largest difference, and fails if it is not within rounding."""
+    """Print the largest difference, and fail if it is above `bound`, which allows for rounding."""
     print(f"{what:<42} largest difference {max(differences):.1e} in {len(differences)} batches")
     assert max(differences) <= bound
 
@@ -68,7 +68,7 @@ class Batch:
 
 @pytest.mark.parametrize("normalize", [False, True])
 def test_grpo(normalize: bool) -> None:
-    """One turn. verl divides a group of one by 1 + eps, so that is left to the comparison without the division."""
+    """Rows have one turn. verl divides a group of one by 1 + eps, so the case with division leaves such groups out."""
     found = []
     for seed in SEEDS:
         batch = Batch(seed, turns=1)
@@ -84,7 +84,7 @@ def test_grpo(normalize: bool) -> None:
 
 
 def test_rloo() -> None:
-    """Whole episodes of several turns; verl's score is the sum of the row."""
+    """Rows are whole episodes of several turns; verl's score is the sum of a row."""
     found = []
     for seed in SEEDS:
         batch = Batch(seed)
@@ -96,7 +96,7 @@ def test_rloo() -> None:
 
 
 def test_reinforce_pp() -> None:
-    """Returns across the environment's tokens, whitened over the tokens of the batch."""
+    """Returns go across the environment's tokens and are whitened over the tokens of the batch."""
     found = []
     for seed in SEEDS:
         batch = Batch(seed)
@@ -120,7 +120,7 @@ def test_trloo_is_rloo_where_there_is_one_turn() -> None:
 
 
 def test_optimal_baseline_of_whole_episodes() -> None:
-    """verl's opo: one turn, lengths as weights, the sample in its own baseline."""
+    """verl's opo is this with one turn, lengths as weights, and the sample in its own baseline."""
     found = []
     for seed in SEEDS:
         batch = Batch(seed, turns=1)
@@ -141,14 +141,14 @@ def test_remax() -> None:
         returns = multi_turn_returns(batch.rewards, batch.exists)
         table = advantages.remax(returns, batch.exists, batch.group, greedy=greedy)
         ours = to_tokens(table, turns_of(batch.mask))
-        found.append(difference(ours, theirs * batch.mask))  # verl fills the tokens between turns as well
+        found.append(difference(ours, theirs * batch.mask))  # verl also fills the tokens between turns
     report("remax", found, 2e-6)
 
 
 @pytest.mark.parametrize("aggregation", get_args(losses.Aggregation))
 @pytest.mark.parametrize("weighted", [False, True])
 def test_policy_loss(aggregation: str, weighted: bool) -> None:
-    """Value, gradient and metrics of the vanilla loss with both clips."""
+    """Value, gradient and metrics agree with verl's vanilla loss with both clips."""
     config = ActorConfig(
         strategy="fsdp", rollout_n=1, ppo_mini_batch_size=ROWS, ppo_micro_batch_size_per_gpu=ROWS,
         clip_ratio_low=0.2, clip_ratio_high=0.28, clip_ratio_c=3.0,
@@ -188,9 +188,9 @@ def rejected_by_verl(batch: Batch, options: str, thresholds: str) -> Tensor:
     return mask.bool()
 
 
-#: verl bounds -log r where we bound log r: the same band has the reciprocals as bounds.
+#: verl bounds -log r and we bound log r, so the same band has reciprocal bounds.
 BAND = f"{1 / 1.001}_{1 / 0.999}"
-#: 0.5 * log(1e-4)^2: verl's veto through k2.
+#: 0.5 * log(1e-4)^2: the veto as a bound of verl's k2.
 VETO = f"{0.5 * math.log(1e-4) ** 2}"
 
 
@@ -203,7 +203,7 @@ VETO = f"{0.5 * math.log(1e-4) ** 2}"
     ],
 )
 def test_rejection(rule: mismatch.Rule, option: str) -> None:
-    """A row is an episode; masks must be identical, and be neither everything nor nothing."""
+    """With one row per episode, both masks are identical and keep some tokens but not all."""
     kept, total = 0, 0
     for seed in SEEDS:
         batch = Batch(seed)
@@ -215,7 +215,7 @@ def test_rejection(rule: mismatch.Rule, option: str) -> None:
 
 
 def test_turns_as_rows_are_verls_sequences() -> None:
-    """turn_geometric on one row for each episode is seq_mean_k1 where each turn is a row of its own."""
+    """turn_geometric with a row per episode equals seq_mean_k1 with a row per turn."""
     rule = mismatch.Rule("turn_geometric", 1.001, 0.999, veto=None)
     for seed in SEEDS:
         batch = Batch(seed)
@@ -231,7 +231,7 @@ def test_turns_as_rows_are_verls_sequences() -> None:
 
 
 def test_veto_is_the_lower_side_of_seq_max_k2() -> None:
-    """verl's k2 also rejects r > 1e4, which the release's veto does not; both must agree on everything else."""
+    """verl's k2 also rejects r > 1e4, which the release's veto does not; on all else both agree."""
     low, high = 0, 0
     for seed in SEEDS:
         batch = Batch(seed)
@@ -249,8 +249,8 @@ def test_veto_is_the_lower_side_of_seq_max_k2() -> None:
     assert min(low, high) > 0
 
 
-def test_the_released_rule_in_verls_options() -> None:
-    """Bounds and veto together, as the plugin's preset has them."""
+def test_the_papers_rule_in_verls_options() -> None:
+    """Bounds and veto apply together, as in the plugin's preset."""
     for seed in SEEDS:
         batch = Batch(seed)
         batch.train[seed % ROWS, 0] -= 10

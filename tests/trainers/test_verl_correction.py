@@ -1,4 +1,4 @@
-"""The MRS preset through verl's own rollout correction."""
+"""Tests of the MRS preset in verl's own rollout correction."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def test_rows_out_of_bounds_and_rows_with_an_impossible_token_are_rejected_whole
     log_ratio[1] += 0.00099  # within [0.999, 1.001]
     log_ratio[2] += 0.00102
     log_ratio[3] -= 0.00102
-    log_ratio[4, 5] = -9.3  # a ratio under 1e-4, and a mean within the bounds
-    log_ratio[5, 5] = -9.1  # over 1e-4
-    log_ratio[6, 5] = 9.3  # over 1e4: KernelGYM lets it pass, verl's measure has two sides
+    log_ratio[4, 5] = -9.3  # a ratio below 1e-4, with the mean within the bounds
+    log_ratio[5, 5] = -9.1  # a ratio above 1e-4
+    log_ratio[6, 5] = 9.3  # a ratio above 1e4: KernelGYM keeps it, but verl's measure has two sides
     kept = _rejected(log_ratio, torch.ones(rows, tokens, dtype=torch.int64)).any(dim=1)
     assert kept.tolist() == [True, True, False, False, False, True, False]
 
@@ -70,7 +70,7 @@ def test_other_modes_are_refused_by_name() -> None:
         policy_loss(mrs())
 
 
-#: What hands the rejection to the actor.
+#: Arguments that give the rejection to the actor.
 TO_THE_ACTOR = (
     "actor_rollout_ref.actor.policy_loss.loss_mode=bypass_mode",
     "+actor_rollout_ref.actor.policy_loss.rollout_correction=${algorithm.rollout_correction}",
@@ -99,7 +99,7 @@ def test_a_run_in_which_nothing_would_be_rejected_is_refused() -> None:
 
 @pytest.mark.parametrize("mode", ["bypass", "pure"])
 def test_bypass_and_pure_are_verls_loss_in_bypass_mode(mode: str) -> None:
-    """Value and gradient, from the configuration that a command line composes; verl's bounds are on -log r."""
+    """Value and gradient are equal under a configuration composed from a command line. verl's bounds are on -log r."""
     composed = _composed(mode, *TO_THE_ACTOR, "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4")
     actor = omega_conf_to_dataclass(composed.actor_rollout_ref.actor)
     assert actor.policy_loss.loss_mode == "bypass_mode"

@@ -1,4 +1,4 @@
-"""The data set converter, through the files it writes and verl's own reader."""
+"""Tests of the data set converter: verl's own reader reads the files that it writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The estimators through verl's own compute_advantage: hand-computed cases, agreement with verl's, what is refused."""
+"""Tests of the estimators in verl's own compute_advantage: by hand, against verl's estimators, refusals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Turn = tuple[int, float]
 
 
 def batch(episodes: list[list[Turn]], uids: list[str], width: int = 0) -> DataProto:
-    """Rows of episodes: for each turn its tokens and its reward; two tokens of the environment between turns."""
+    """Return a row per episode, given each turn's tokens and reward; two tokens of the environment separate turns."""
     rows = []
     for turns in episodes:
         mask: list[int] = []
@@ -48,7 +48,7 @@ def estimated(data: DataProto, name: str = "trloo", **algorithm: Any) -> tuple[t
 
 
 def by_turn(values: torch.Tensor, data: DataProto) -> list[list[float]]:
-    """The value of each turn; all its tokens must have the same."""
+    """Return the value of each turn; all tokens of a turn must have the same value."""
     found = []
     for row, mask in zip(values, data.batch["response_mask"], strict=True):
         turns: list[list[float]] = []
@@ -67,7 +67,7 @@ def by_turn(values: torch.Tensor, data: DataProto) -> list[list[float]]:
 def test_trloo_by_hand() -> None:
     data = batch([[(2, 1.0), (3, 2.0)], [(1, 0.5), (1, 1.0)], [(4, 3.0)], [(2, 7.0)]], ["a", "a", "a", "b"])
     advantages, returns = estimated(data)
-    # The first turn of a has returns 3, 1.5 and 3: 3 - (1.5 + 3) / 2, and so on. Its second has two members; b has one.
+    # In group a, the first turn has returns 3, 1.5 and 3: 3 - (1.5 + 3) / 2, ... Its second has two members; b has one.
     assert by_turn(returns, data) == [[3.0, 2.0], [1.5, 1.0], [3.0], [7.0]]
     assert by_turn(advantages, data) == [[0.75, 1.0], [-1.5, -1.0], [0.75], [7.0]]
     assert advantages.dtype == torch.float32
@@ -147,14 +147,14 @@ def test_dropped_turns_stay_in_the_baseline_and_void_ones_do_not() -> None:
     data.batch["token_level_rewards"][1, 5] = Mark.VOID.value
     advantages, returns = estimated(data)
     first, second, third = by_turn(advantages, data)
-    # Returns: (9, 8), (3, void), (7, 2). The dropped one is in the mean of the others; the void one is no member.
+    # Returns: (9, 8), (3, void), (7, 2). The dropped turn is in the mean of the others; the void turn is no member.
     assert (first[0], second[0], third[0]) == (0.0, 3.0 - 8.0, 7.0 - 6.0)
     assert (first[1], second[1], third[1]) == (6.0, 0.0, -6.0)
     assert by_turn(returns, data) == [[9.0, 8.0], [3.0, 0.0], [7.0, 2.0]]
 
 
 def test_rewards_on_several_tokens_of_a_turn_are_summed() -> None:
-    """So it is with a KL penalty in the reward."""
+    """A KL penalty in the reward puts rewards on several tokens."""
     data = batch([[(3, 1.0)], [(3, 0.0)]], ["a", "a"])
     data.batch["token_level_rewards"][0] += torch.tensor([-0.25, -0.25, -0.5])
     assert by_turn(estimated(data)[0], data) == [[0.0], [0.0]]
@@ -167,7 +167,7 @@ def test_rejecting_single_tokens_is_refused_because_it_splits_turns(modes: str) 
         estimated(data, rollout_correction={"rollout_rs": modes, "bypass_mode": False})
     estimated(
         data, rollout_correction={"rollout_rs": modes, "bypass_mode": True}
-    )  # there the actor rejects, afterwards
+    )  # in this mode the actor rejects later
     estimated(data, rollout_correction=correction.mrs())
     estimated(data, rollout_correction=None)
 

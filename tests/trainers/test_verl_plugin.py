@@ -1,4 +1,4 @@
-"""Does verl really load the plugin, in a fresh process and by itself; is it loud when it cannot; does the doctor notice?"""
+"""Tests that verl loads the plugin by itself in a fresh process, logs a failure, and that the doctor notices it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ print(sum("grpc" in one.name.lower() for one in threading.enumerate()), "threads
 
 
 def run(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command as somebody without our variables would."""
+    """Run a command in an environment with these variables and without any other VERL_ variable."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("VERL_")} | variables
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=170)
 
@@ -64,7 +64,7 @@ def test_and_by_the_variable_of_older_versions() -> None:
 
 @pytest.fixture
 def broken(tmp_path: Path) -> str:
-    """A folder for PYTHONPATH in which one of the plugin's needs cannot be imported."""
+    """A PYTHONPATH with a folder that makes one of the plugin's imports fail."""
     (tmp_path / "grpc_status.py").write_text("raise ImportError('there is no grpc_status here')\n")
     return os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
 

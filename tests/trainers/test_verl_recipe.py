@@ -1,4 +1,4 @@
-"""The recipes of examples/verl: verl's own configuration takes their arguments, and so do our settings."""
+"""Tests of the recipes in examples/verl: verl's own configuration and our settings accept their arguments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RECIPES = Path(__file__).parents[2] / "examples" / "verl"
 
 
 def composed(script: str, model: Path, *more: str) -> Any:
-    """verl's configuration with the arguments that a script would start it with."""
+    """Return verl's configuration with the arguments that a recipe's script gives it."""
     given = {
         "SCHEDULER": "scheduler:50051",
         "MODEL": str(model),

@@ -1,4 +1,4 @@
-"""Which turns are rejected for their coverage: shares of many draws, and the exceptions."""
+"""Tests of rejection by coverage: shares of many draws, and the exceptions."""
 
 from __future__ import annotations
 

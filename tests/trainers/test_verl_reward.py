@@ -1,4 +1,4 @@
-"""Single-turn rewards through verl's own reward loading: the manager `kerneldyno`, and `compute_score` in verl's manager."""
+"""Tests of single-turn rewards in verl: the manager `kerneldyno`, and `compute_score` in verl's own manager."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.trainers import small_models
 from tests.trainers import verl_harness as harness
 from tests.trainers.verl_harness import REFERENCE, answer
 
-#: Tokens of a padded response.
+#: Length of a padded response, in tokens.
 WIDTH = 200
 OUTCOMES = ("CORRECT", "INCORRECT", "COMPILE_ERROR", "RUNTIME_ERROR", "TIMEOUT", "OUT_OF_MEMORY", "REJECTED")
 
@@ -44,7 +44,7 @@ async def address() -> AsyncIterator[str]:
 
 
 def sample(response: str, **columns: Any) -> DataProto:
-    """One row as the agent loop worker sends it to a reward worker: right-padded, with its columns."""
+    """Return a row as the agent loop worker sends it to a reward worker: right-padded, with its columns."""
     ids = small_models.tokenizer().encode(response)
     prompt = torch.zeros(1, 8, dtype=torch.int64)
     pad = [0] * (WIDTH - len(ids))
@@ -142,7 +142,7 @@ async def test_an_outage_is_an_exception_and_a_wrong_setting_too(model: Path, ad
 
 
 async def test_each_event_loop_has_a_connection_of_its_own(address: str) -> None:
-    """verl's reward workers run in loops of their own; a channel belongs to the loop it was made in."""
+    """verl's reward workers run in their own event loops, and a channel belongs to the loop that made it."""
 
     async def once() -> float:
         found = await compute_score("test", answer("speedup=1"), REFERENCE, {}, address=address)

@@ -1,5 +1,7 @@
-"""verl's default trainer (V1) as far as a CPU goes, and for real: Ray, TransferQueue, the agent loop worker as an actor, the
-replay buffer, the advantages. What is missing is the rollout engine (a scripted one stands in) and the optimizer step.
+"""Tests of verl's default trainer (V1) on a CPU, up to the optimizer step.
+
+Ray, TransferQueue, the agent loop worker as an actor, the replay buffer and the advantages are real; a scripted engine
+replaces the rollout engine.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module")
 def queue() -> Iterator[None]:
-    """A local Ray with a TransferQueue. Its processors are slots, not cores."""
+    """A local Ray cluster with a TransferQueue. Its processors are slots, not cores."""
     path = os.pathsep.join([str(HERE), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
     variables = {
         name: os.environ[name] for name in ("VERL_USE_EXTERNAL_MODULES", "HF_HUB_OFFLINE") if name in os.environ
@@ -45,14 +47,14 @@ def queue() -> Iterator[None]:
     for chance in range(3):
         try:
             ray.init(
-                address="local",  # a cluster of our own, whatever else runs here
+                address="local",  # our own cluster, even if others run on this machine
                 num_cpus=16,
                 include_dashboard=False,
                 log_to_driver=False,
                 runtime_env={"env_vars": {"PYTHONPATH": path, **variables}},
             )
             break
-        except Exception as error:  # of no type: Ray gives its daemon 30 s, which a busy machine may not have
+        except Exception as error:  # no narrower type: a busy machine may need longer than Ray's 30 s
             if chance == 2 or "timed out during startup" not in str(error):
                 raise
             ray.shutdown()
@@ -69,7 +71,7 @@ async def address() -> AsyncIterator[str]:
 
 
 def prompts(config: Any, folder: Path, uids: list[str]) -> TensorDict:
-    """A batch as the trainer fetches it: rows of our converter, read by verl's own data set."""
+    """Return a batch as the trainer fetches it: verl's own data set reads rows of our converter."""
     rows = [dataset.row(Problem(uid, harness.REFERENCE), index, source="test") for index, uid in enumerate(uids)]
     dataset.write(rows, folder / "rows.parquet")
     read = RLHFDataset(str(folder / "rows.parquet"), small_models.tokenizer(), config.data)
@@ -80,7 +82,7 @@ def prompts(config: Any, folder: Path, uids: list[str]) -> TensorDict:
 
 
 async def roll_out(config: Any, folder: Path, scripts: list[list[str]], uids: list[str]) -> None:
-    """What the trainer does until all samples of `uids` have ended: register, dispatch, wait."""
+    """Do what the trainer does until all samples of `uids` have ended: register, dispatch, wait."""
     tags = [{"is_prompt": True, "status": "pending", "global_steps": 1}] * len(uids)
     await tq.async_kv_batch_put(keys=uids, partition_id="train", tags=tags)
     worker = AgentLoopWorkerTQ.remote(config, Episodes(scripts))
@@ -138,7 +140,7 @@ async def test_turn_rewards_pass_the_queue_and_become_trloo_advantages(
         rewards.append([round(scores[end - 1].item(), 4) for _, end in turns])
         advantages.append([values[begin].item() for begin, _ in turns])
         assert all(len(set(values[begin:end].tolist())) == 1 for begin, end in turns)
-    # 0.5 for being right, half of the speedup (at most 3), half of the coverage.
+    # 0.5 for a correct answer, half of the speedup (at most 3), half of the coverage.
     known = {(0.0, 1.95): (0, 0), (1.45, 1.45): (0, 0), (1.45, 2.05): (0, 0)}
     assert sorted(map(tuple, rewards)) == sorted(known)
     returns = {one: (sum(one), one[1]) for one in known}
@@ -146,13 +148,13 @@ async def test_turn_rewards_pass_the_queue_and_become_trloo_advantages(
         others = [returns[other] for other in known if other != one]
         expected = [returns[one][t] - sum(other[t] for other in others) / 2 for t in range(2)]
         if one == (1.45, 2.05):
-            expected[1] = 0.0  # rejected by its coverage, and in the baseline of the others
+            expected[1] = 0.0  # rejected for its coverage, but in the baseline of the others
         assert (first, second) == pytest.approx(expected, abs=1e-4)
     tq.kv_clear(keys=batch.keys, partition_id="train")
 
 
 async def test_an_outage_evicts_the_group_and_leaves_the_others(queue: None, address: str, tmp_path: Path) -> None:
-    """In asynchronous modes the whole group; in synchronous mode the samples that failed."""
+    """Asynchronous modes evict the whole group, synchronous mode only the samples that failed."""
     model = small_models.save(tmp_path / "model")
     failing, fine = answer("outcome=INFRASTRUCTURE_ERROR retryable=no"), answer("speedup=1")
     for buffer, mode, left in ((ReplayBufferAsync, "colocate_async", 0), (ReplayBuffer, "sync", 1)):

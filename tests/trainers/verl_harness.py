@@ -1,4 +1,4 @@
-"""What the tests of the verl plugin share: verl's own configuration, a scripted rollout engine, and responses."""
+"""Shared parts of the tests of the verl plugin: verl's own configuration, a scripted rollout engine, responses."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def get_init_inputs():
 
 
 def config(model: Path, *overrides: str) -> Any:
-    """verl's configuration as its command line composes it."""
+    """Return verl's configuration for these tests, composed as its command line composes it."""
     return copy.deepcopy(_composed(model, overrides))
 
 
@@ -57,14 +57,14 @@ def _composed(model: Path, overrides: tuple[str, ...]) -> Any:
 
 
 def composed(*overrides: str) -> Any:
-    """verl's configuration with these arguments and no others."""
+    """Return verl's configuration with only these arguments."""
     folder = os.path.join(os.path.dirname(verl.__file__), "trainer", "config")
     with initialize_config_dir(folder, version_base=None):
         return compose("ppo_trainer", overrides=list(overrides))
 
 
 def row(**changes: Any) -> dict[str, Any]:
-    """A row as verl hands it to an agent loop."""
+    """Return a row as verl gives it to an agent loop."""
     prompt = [{"role": "user", "content": "Write ModelNew."}]
     fields = {
         "raw_prompt": prompt,
@@ -79,12 +79,12 @@ def row(**changes: Any) -> dict[str, Any]:
 
 
 def answer(script: str = "") -> str:
-    """A response whose candidate tells the scripted node what becomes of it, for example answer("speedup=2")."""
+    """Return a response whose candidate tells the scripted node its result, for example answer("speedup=2")."""
     return f"Here it is.\n```python\n# {script}\nclass ModelNew:\n    pass\n```"
 
 
 class Engine:
-    """A rollout engine: gives each episode the responses of `script` in turn, and keeps what it was asked."""
+    """A rollout engine that gives each episode the responses of `script` in turn, and records its calls."""
 
     def __init__(self, script: list[str], *, logprobs: bool = True, **extra_fields: Any) -> None:
         self.script = script
@@ -114,7 +114,7 @@ class Engine:
 
 
 class Episodes(Engine):
-    """An engine whose episodes follow scripts of their own, in the order in which they begin."""
+    """An engine that gives each episode its own script, in the order in which episodes begin."""
 
     def __init__(self, scripts: list[list[str]]) -> None:
         super().__init__([])
@@ -127,7 +127,7 @@ class Episodes(Engine):
 
 
 def runs_of_ones(mask: list[int]) -> Iterator[tuple[int, int]]:
-    """The turns of a response mask, each as (begin, end)."""
+    """Yield the turns of a response mask, each as (begin, end)."""
     begin = None
     for index, one in enumerate([*mask, 0]):
         if one and begin is None:
@@ -139,7 +139,7 @@ def runs_of_ones(mask: list[int]) -> Iterator[tuple[int, int]]:
 
 @contextmanager
 def environment(**values: str) -> Iterator[None]:
-    """Environment variables for a block."""
+    """Set environment variables for a block."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

@@ -1,1 +1,1 @@
-"""The maths of multi-turn RL."""
+"""Tests of the mathematics of multi-turn RL."""

@@ -1,8 +1,8 @@
-"""The same mathematics once more, in plain Python over rows and tokens: slow, obvious, and nothing shared with the
-library.
+"""The library's mathematics in plain Python loops over rows and tokens: slow, obvious and without library code.
 
-Tests compare with it; benchmarks/training.py measures against it. Tokens are lists of rows; `turn_of[r][l]` is the
-flat number of a token's turn (None: not the policy's), `episode_of` maps such a number to its episode.
+Tests compare the library with it; benchmarks/training.py measures against it. Tokens are lists of rows.
+`turn_of[r][l]` is the flat number of a token's turn (None: the policy did not write the token); `episode_of` maps
+this number to the episode.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Rows = Sequence[Sequence[float]]
 
 
 def returns(rewards: Rows, mask: Sequence[Sequence[bool]], gamma: float) -> list[list[float]]:
-    """Discounted sums by definition, term by term."""
+    """Return the discounted sums by their definition, term by term."""
     return [
         [
             sum(gamma ** (later - turn) * row[later] for later in range(turn, len(row)) if kept[later])
@@ -29,7 +29,7 @@ def returns(rewards: Rows, mask: Sequence[Sequence[bool]], gamma: float) -> list
 
 
 def trloo(returns: Rows, mask: Sequence[Sequence[bool]], group: Sequence[int]) -> list[list[float]]:
-    """For each cell, its return less the mean of the others'."""
+    """Return, for each cell, its return minus the mean of the other cells of its group and turn."""
     members: dict[tuple[int, int], list[tuple[int, float]]] = defaultdict(list)
     for episode, (row, kept) in enumerate(zip(returns, mask, strict=True)):
         for turn, value in enumerate(row):
@@ -52,7 +52,7 @@ def weighted_leave_one_out(
     *,
     leave_one_out: bool,
 ) -> list[list[float]]:
-    """For each cell, its return less the weighted mean of its group's; the plain mean where the weights are all 0."""
+    """Return, for each cell, its return minus its group's weighted mean (the plain mean where all weights are 0)."""
     found = [[0.0] * len(row) for row in returns]
     for episode, row in enumerate(returns):
         for turn, value in enumerate(row):
@@ -83,7 +83,7 @@ def rejection(
     veto: float | None,
     veto_level: str,
 ) -> list[list[bool]]:
-    """MRS by its words: which tokens are left."""
+    """Return which tokens MRS keeps, by its definition in words."""
     by_turn: dict[int, list[float]] = defaultdict(list)
     by_episode: dict[int, list[float]] = defaultdict(list)
     for new, old, turns in zip(train, rollout, turn_of, strict=True):
@@ -94,7 +94,7 @@ def rejection(
 
     @cache
     def stays(turn: int) -> bool:
-        """What is decided for a turn as a whole."""
+        """Return whether the rules for whole turns keep this turn."""
         tokens, all_tokens = by_turn[turn], by_episode[episode_of[turn]]
         if veto is not None and min(tokens if veto_level == "turn" else all_tokens) < math.log(veto):
             return False
@@ -119,7 +119,7 @@ def rejection(
 
 
 def keep_probability(coverage: float, correct: bool, *, threshold: float = 0.3, softness: float = 0.1) -> float:
-    """PRS of one turn."""
+    """Return the probability that PRS keeps a turn."""
     return min(max((coverage - threshold) / softness, 0.0), 1.0) if correct else 1.0
 
 
@@ -133,7 +133,7 @@ def dual_clip(
     high: float = 0.28,
     dual: float = 3.0,
 ) -> float:
-    """The loss, token by token."""
+    """Return the loss, computed token by token."""
     rows = []
     for new, old, gains, kept in zip(log_probs, old_log_probs, advantages, mask, strict=True):
         losses = []

@@ -1,4 +1,4 @@
-"""The whole way from rewards to a gradient on a GPU: the figures of the CPU, and the same bits in every run."""
+"""A training step from rewards to a gradient on a GPU: same figures as on the CPU, and the same bits in every run."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ EPISODES, TURNS, LENGTH = 64, 3, 512
 
 
 def batch() -> dict[str, Tensor]:
-    """A batch in bfloat16, a row for each turn, with everything that can be missing missing somewhere."""
+    """Return a batch with a row per turn and bfloat16 log-probabilities; some turns, rewards and tokens are missing."""
     source = torch.Generator().manual_seed(0)
     rows = EPISODES * TURNS
     exists = torch.rand(EPISODES, TURNS, generator=source) < 0.9
     rollout = -torch.rand(rows, LENGTH, generator=source)
     noise = torch.randn(rows, LENGTH, generator=source) * torch.rand(rows, 1, generator=source) * 0.05
-    noise[::31, LENGTH // 2] = -12.0  # vetoed
+    noise[::31, LENGTH // 2] = -12.0  # a ratio that the veto rejects
     return {
         "rewards": torch.rand(EPISODES, TURNS, generator=source).masked_fill(~exists, torch.nan),
         "exists": exists,
@@ -37,7 +37,7 @@ def batch() -> dict[str, Tensor]:
 
 
 def step(data: dict[str, Tensor], device: str) -> dict[str, Any]:
-    """One training step, up to the gradient."""
+    """Run one training step up to the gradient and return its results by name."""
     on = {name: tensor.to(device) for name, tensor in data.items()}
     episodes = torch.arange(EPISODES, device=device).repeat_interleave(TURNS)
     turns = torch.arange(TURNS, device=device).repeat(EPISODES)

@@ -1,4 +1,4 @@
-"""Adaptive sampling: what is refused, when a prompt has enough, balanced groups, and its gain on a simulated policy."""
+"""Tests of adaptive sampling: refusals, when a prompt has enough, balanced groups, gain on a simulated policy."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_prompt_goes_on_until_it_has_both_kinds() -> None:
     assert sampler.sampled == 12
     pools = sampler.take(chance())
     assert [pool.stop for pool in pools] == ["enough", "most", "enough"]
-    assert [pool.has_signal for pool in pools] == [True, True, True]  # scores above the threshold differ as well
+    assert [pool.has_signal for pool in pools] == [True, True, True]  # prompt 1: successes whose scores differ
     assert pools[1].kept == [2, 4, 5]
     assert pools[2].mean == 0.5
 
@@ -99,7 +99,7 @@ def test_the_budget_goes_to_those_with_fewer_samples_first() -> None:
 
 
 def test_variants_of_the_paper() -> None:
-    """One success is enough; or half a group of each."""
+    """One variant stops after one success, the other after half a group of successes and half a group of failures."""
     one = AdaptiveSampler(1, AdaptiveRule(size=4, per_round=1, successes=1, failures=0))
     half = AdaptiveSampler(1, AdaptiveRule(size=4, per_round=1, successes=2, failures=2))
     for sampler, rounds in ((one, 3), (half, 6)):
@@ -138,7 +138,7 @@ def test_every_sample_of_a_kind_is_kept_equally_often() -> None:
 
 
 def test_the_baseline_is_of_the_whole_pool() -> None:
-    """As the module says: an estimator on the pool, and then the kept rows."""
+    """As the module documents: the estimator sees the whole pool, and the kept rows are taken afterwards."""
     scores = [0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]
     kept, _ = balanced(scores, 4, generator=chance())
     pool = torch.tensor(scores, dtype=torch.float64)[:, None]
@@ -152,7 +152,7 @@ RATES = (0.02, 0.04, 0.06, 0.1, 0.2, 0.4, 0.7, 0.95)
 
 @pytest.mark.parametrize(("size", "per_round", "gain"), [(8, 1, 0.12), (8, 2, 0.08), (8, 4, 0.04), (16, 4, 0.18)])
 def test_what_it_changes_under_a_fixed_budget(size: int, per_round: int, gain: float) -> None:
-    """A simulated policy, `size` samples a prompt on average: the share of groups in which some advantage is not 0."""
+    """With as many samples as uniform sampling, it gives more groups that have an advantage other than 0."""
     source, success = chance(1), RATES * 50
     prompts = len(success)
 
@@ -187,10 +187,10 @@ def test_rounds_as_large_as_the_budget_change_nothing() -> None:
 
 
 def direction(rewards: tuple[float, ...]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Expected gradient by the logits of a policy of three actions: of adaptive sampling, and the true one.
+    """Return the expected gradient by the logits of a policy of three actions: of adaptive sampling, and the true one.
 
-    Every sequence of actions is enumerated; what is not sampled any more sums to a probability of 1. Whole pools are kept,
-    so that what changes is the stopping alone.
+    All sequences of actions are enumerated; the probabilities of the actions after a stop sum to 1. Whole pools are
+    kept, so only the stopping makes a difference.
     """
     policy = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
     scores = torch.eye(3, dtype=torch.float64) - policy

@@ -1,5 +1,5 @@
-"""Estimators by hand: groups of different size, masked members, a group of one, padding at the start; and what is
-refused."""
+"""Tests of the estimators by hand: groups of different size, masked members, a group of one, padding at the start,
+refusals."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_optimal_baseline_refuses_what_is_no_weight() -> None:
 
 
 def test_score_norms_are_those_of_autograd() -> None:
-    """The squared norm of the gradient by the logits, token by token, summed over turns."""
+    """They are the squared norms of the gradient by the logits of each token, summed over the tokens of a turn."""
     logits = torch.randn(2, 4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
     written = torch.tensor([[0, 1, 2, 3], [5, 4, 3, 2]])
     turns = torch.tensor([[0, 0, -1, 1], [0, 1, 1, -1]])
@@ -186,7 +186,7 @@ def test_score_norms_refuse_what_does_not_fit() -> None:
 
 
 def test_padding_at_the_start_groups_by_turn_not_by_column() -> None:
-    """Two samples, of one turn and of two; with padding at the start their first turns stand in different columns."""
+    """One sample has one turn, the other two; padding at the start puts their first turns into different columns."""
     exists = torch.tensor([[0, 1], [1, 1]])
     returns = torch.tensor([[math.nan, 4.0], [2.0, 9.0]])
     near(trloo(returns, exists, torch.zeros(2).long(), turn=turn_index(exists)), [[0.0, 2.0], [-2.0, 9.0]])
@@ -210,7 +210,7 @@ def test_refusals(name: str) -> None:
         estimator(RETURNS, MASK.float(), GROUP)
     with pytest.raises(NotFiniteError):
         estimator(RETURNS / 0, MASK, GROUP)
-    if name.startswith("reinforce"):  # these do not look at groups
+    if name.startswith("reinforce"):  # these ignore groups
         return
     with pytest.raises(GroupError, match="integer id"):
         estimator(RETURNS, MASK, GROUP.float())

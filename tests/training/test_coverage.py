@@ -1,4 +1,4 @@
-"""PR in its definitions, and PRS: probabilities by hand, draws that are reproducible, exceptions."""
+"""Tests of PR in each definition, and of PRS: probabilities by hand, reproducible draws, exceptions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kerneldyno.training.errors import MaskError, NotFiniteError, OptionError, S
 
 pytestmark = pytest.mark.pure
 
-#: A candidate's kernel, a library's kernel, the library's operator row.
+#: Columns: a candidate's kernel, a library's kernel, the library's operator row.
 DEVICE = torch.tensor([[60.0, 20.0, 20.0], [0.0, 0.0, 0.0]])
 HOST = torch.tensor([[5.0, 0.0, 15.0], [0.0, 0.0, 0.0]])
 OWN = torch.tensor([[1, 0, 0], [0, 0, 0]])
@@ -116,7 +116,7 @@ def test_draws_have_the_probability_and_come_from_the_generator() -> None:
     )
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
-    assert first.float().mean() == pytest.approx(0.3, abs=0.02)  # 10,000 draws: 4 sigma
+    assert first.float().mean() == pytest.approx(0.3, abs=0.02)  # 0.02 is 4 standard deviations of 10,000 draws
 
 
 def test_certain_turns_do_not_depend_on_the_draw() -> None:

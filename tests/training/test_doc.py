@@ -1,4 +1,4 @@
-"""The training step of docs/training.md runs as it is printed, and does what its words say."""
+"""Tests of docs/training.md: its training step runs as printed, and it names every module."""
 
 from __future__ import annotations
 

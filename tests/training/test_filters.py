@@ -1,4 +1,4 @@
-"""Groups that teach nothing are dropped, and say why."""
+"""Tests of the filters: groups without a signal are dropped, with the reason."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_flat_and_small_groups_are_dropped_with_their_reason() -> None:
 
 
 def test_threshold() -> None:
-    scores, group = torch.tensor([0.0, 0.0019, 0.0, 0.0021]), torch.tensor([0, 0, 1, 1])  # std: half the distance
+    scores, group = torch.tensor([0.0, 0.0019, 0.0, 0.0021]), torch.tensor([0, 0, 1, 1])  # std: half the difference
     found = zero_variance(scores, group)
     assert (found.kept, found.no_variance) == ([1], [0])
 

@@ -1,4 +1,4 @@
-"""The policy loss: by hand in each region, against loops, gradients checked, and its metrics."""
+"""Tests of the policy loss: each region by hand, comparison with loops, gradients, metrics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MODES = get_args(Aggregation)
 
 
 def one(ratio: float, advantage: float, **options: Any) -> tuple[float, float, dict[str, float]]:
-    """(loss, d loss / d log_prob, metrics) of a single token."""
+    """Return (loss, d loss / d log_prob, metrics) of a single token."""
     log_prob = torch.tensor([[math.log(ratio) - 1.0]], dtype=torch.float64, requires_grad=True)
     old = torch.tensor([[-1.0]], dtype=torch.float64)
     loss, metrics = dual_clip(log_prob, old, torch.tensor([[advantage]]).double(), torch.ones(1, 1).bool(), **options)
@@ -37,7 +37,7 @@ def one(ratio: float, advantage: float, **options: Any) -> tuple[float, float, d
         (1.0, 2.0, -2.0, -2.0, None),  # on policy: the gradient is -A
         (1.2, 2.0, -2.4, -2.4, None),
         (1.5, 2.0, -2.56, 0.0, "clip_fraction"),  # upper clip at 1.28
-        (0.5, 2.0, -1.0, -1.0, None),  # too low with A > 0 is followed back
+        (0.5, 2.0, -1.0, -1.0, None),  # a low ratio with A > 0 is not clipped
         (0.5, -2.0, 1.6, 0.0, "clip_fraction"),  # lower clip at 0.8
         (1.5, -2.0, 3.0, 3.0, None),
         (4.0, -2.0, 6.0, 0.0, "clip_fraction_dual"),  # second clip at 3
@@ -84,7 +84,7 @@ def test_against_loops(case: tuple[Tensor, Tensor, Tensor, Tensor], mode: str) -
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_gradcheck(mode: str, weighted: bool) -> None:
-    """Numerical against analytical derivatives; the ratios are kept off the kinks, where there is none."""
+    """Numerical and analytical derivatives agree; the ratios avoid the kinks, where there is no derivative."""
     source = torch.Generator().manual_seed(3)
     old = -torch.rand(3, 7, generator=source, dtype=torch.float64)
     ratios = torch.tensor([0.5, 0.9, 1.1, 1.5, 2.5, 4.0, 1.0], dtype=torch.float64).expand(3, 7)

@@ -1,4 +1,4 @@
-"""Void turns, turn numbers under either padding, and turns found in a response mask."""
+"""Tests of masks: void turns, turn numbers with padding on either side, and turns found in a response mask."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""fast@p in its three denominators, best by turn, pass@k against enumeration."""
+"""Tests of metrics: fast@p with its three denominators, the best answer by turn, pass@k against enumeration."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_threshold_is_inclusive() -> None:
 
 
 def test_a_reference_against_itself_wins_by_its_speedup_and_not_surely() -> None:
-    """Speedup 1.003 with the interval 0.98 to 1.03: noise, which no sure win may be made of."""
+    """A speedup of 1.003 with the interval 0.98 to 1.03 is noise and must not be a sure win."""
     assert is_win(1.003, 1.0)
     assert not is_sure_win(0.98, 1.0)
     assert fast_at_p([1.003], [True], 1.0) == 1
@@ -126,7 +126,7 @@ def test_turn_table_counts_every_episode_in_every_turn() -> None:
     assert first.fast == {1.0: 1 / 3, 1.2: 1 / 3}
     assert (second.judged, second.correct) == (2, 2 / 3)
     assert second.fast == {1.0: 2 / 3, 1.2: 1 / 3}
-    assert second.best_fast == {1.0: 1.0, 1.2: 2 / 3}  # the episode that ended keeps its best
+    assert second.best_fast == {1.0: 1.0, 1.2: 2 / 3}  # the episode that has ended keeps its best answer
     assert turn_table([], []) == []
     assert turn_table([[], [1.0]], [[], [True]])[0].correct == 0.5
     with pytest.raises(ShapeError):
@@ -146,7 +146,7 @@ def test_turn_table_has_sure_wins_and_kernelgyms_definitions() -> None:
     assert second.fast == {1.0: 3 / 4, 1.45: 2 / 4}
     assert second.sure_fast == {1.0: 1 / 4, 1.45: 0.0}
     assert second.best_fast == {1.0: 3 / 4, 1.45: 2 / 4}
-    # The best answers are 1.5 (from 1.4), 2.1 (from 0.7: faster than 2.0, and less sure) and 1.2 without an interval.
+    # The best answers: 1.5 (lower end 1.4), 2.1 (lower end 0.7: faster than 2.0 but less sure), 1.2 (no interval).
     assert first.best_sure_fast == {1.0: 1 / 4, 1.45: 1 / 4}
     assert second.best_sure_fast == {1.0: 1 / 4, 1.45: 0.0}
     slower = turn_table([[2.0, 1.1]], [[True, True]], (1.0,), [[1.9, 0.9]])[1]
@@ -205,7 +205,7 @@ def test_improvement_refuses_what_does_not_fit() -> None:
 
 
 def test_improvement_by_hand() -> None:
-    """Faster and sure; faster within noise; right for the first time; slower; ended after its first turn."""
+    """The second answers: surely faster; faster within noise; correct for the first time; slower; not there."""
     speedups = [[1.0, 2.0, 3.0], [1.00, 1.01, 0.5], [9.0, 1.5, 1.5], [2.0, 1.0, None], [1.0]]
     correct = [[True, True, False], [True, True, True], [False, True, True], [True, True, None], [True]]
     lows = [[0.9, 1.9, 2.9], [0.98, 0.99, 0.4], [8.9, 1.4, 1.4], [1.9, 0.9, None], [0.9]]
@@ -272,7 +272,7 @@ def test_order_does_not_matter_and_thresholds_only_lower(samples: list[tuple[flo
 
 
 def test_needs_no_torch() -> None:
-    """A client's machine has none: metrics, scaling and errors must import without it."""
+    """A client's machine has no torch and no numpy: metrics, scaling and errors must import without them."""
     code = (
         "import sys; sys.modules['torch'] = sys.modules['numpy'] = None\n"
         "import kerneldyno.training.metrics, kerneldyno.training.scaling, kerneldyno.training.errors"

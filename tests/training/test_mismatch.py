@@ -1,4 +1,4 @@
-"""MRS and truncated weights: by hand, against plain loops over random batches in both layouts, and what is refused."""
+"""Tests of MRS and truncated weights: by hand, against plain loops over random batches in both layouts, refusals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEVELS = ["token", "turn", "turn_geometric", "sequence", "geometric"]
 
 
 def batch(log_ratios: list[list[float]], rollout: float = -1.0) -> tuple[Tensor, Tensor, Tensor]:
-    """(train, rollout, mask) with these log ratios; None of a length is padded on the right."""
+    """Return (train, rollout, mask) with these log ratios; shorter rows are padded on the right with NaN."""
     length = max(map(len, log_ratios))
     mask = torch.tensor([[index < len(row) for index in range(length)] for row in log_ratios])
     ratio = torch.tensor([[*row, *[math.nan] * (length - len(row))] for row in log_ratios])
@@ -34,7 +34,7 @@ def batch(log_ratios: list[list[float]], rollout: float = -1.0) -> tuple[Tensor,
 
 
 def test_levels_by_hand() -> None:
-    """Two rows of one episode; bounds 1/2..2, so log w within +-0.693."""
+    """Two rows form one episode; the bounds are 1/2 and 2, so log w must be within +-0.693."""
     train, rollout, mask = batch([[0.5, 0.5], [-0.9, 0.1]])
     episodes = torch.tensor([5, 5])
     kept = {
@@ -57,9 +57,9 @@ def test_geometric_judges_the_episode_and_not_the_turn() -> None:
     assert not reject(train, rollout, mask, episodes=apart).mask.any()
     rule = Rule("turn_geometric", 1.001, 0.999)
     assert not reject(train, rollout, mask, rule, episodes=joined).mask.any()
-    close = batch([[8e-4] * 4, [8e-4], [8e-4] * 2], rollout=0.0)  # a mean of tokens: not a sum, not a mean of turns
+    close = batch([[8e-4] * 4, [8e-4], [8e-4] * 2], rollout=0.0)  # the mean over tokens, not their sum
     assert reject(*close, episodes=torch.tensor([3, 3, 3])).mask.sum() == 7
-    uneven = batch([[2e-3], [0.0] * 3], rollout=0.0)
+    uneven = batch([[2e-3], [0.0] * 3], rollout=0.0)  # and not the mean over turns
     assert reject(*uneven, episodes=torch.tensor([3, 3])).mask.sum() == 4
 
 
@@ -71,7 +71,7 @@ def test_released_bounds() -> None:
 
 
 def test_veto_takes_the_turn_in_the_release_and_the_sequence_in_the_paper() -> None:
-    train, rollout, mask = batch([[0.0] * 5, [-10.0, *[2.5] * 4]])  # the mean is 0: only the veto objects
+    train, rollout, mask = batch([[0.0] * 5, [-10.0, *[2.5] * 4]])  # the mean is 0: only the veto rejects it
     episodes = torch.tensor([1, 1])
     found = reject(train, rollout, mask, RELEASE, episodes=episodes)
     assert found.mask.any(dim=1).tolist() == [True, False]
@@ -110,7 +110,7 @@ def test_a_token_that_became_impossible_is_vetoed_and_nan_is_refused() -> None:
 
 @st.composite
 def batches(draw: Any) -> dict[str, Any]:
-    """Episodes of up to 3 turns in both layouts: a row for each episode, and a row for each turn."""
+    """Draw episodes of up to 3 turns; `concatenated` and `row_for_each_turn` lay them out."""
     episodes = draw(st.integers(1, 4))
     shape = [[draw(st.integers(0, 4)) for _ in range(draw(st.integers(1, 3)))] for _ in range(episodes)]
     ratio = st.sampled_from([0.0, 6e-4, -6e-4, 8e-4, -8e-4, 0.002, -0.002, 0.3, -0.3, 2.0, -2.0, -10.0, 10.0])
@@ -120,7 +120,7 @@ def batches(draw: Any) -> dict[str, Any]:
 
 
 def concatenated(case: dict[str, Any]) -> tuple[Tensor, Tensor]:
-    """(log ratios, mask): a row for each episode, an environment's token after each turn, padding on both sides."""
+    """Return (log ratios, mask), a row per episode: an environment's token after each turn, padding on both sides."""
     rows, masks = [], []
     for turns in case["episodes"]:
         row, mask = [math.nan] * case["left"], [False] * case["left"]
@@ -242,7 +242,7 @@ def test_metrics_of_equal_policies_are_exact() -> None:
 
 
 def test_small_mismatch_is_not_lost_in_rounding() -> None:
-    """k3 of log r = 1e-3 is 5e-7: float32 that subtracts 1 from r has no such digits."""
+    """k3 of log r = 1e-3 is 5e-7; subtracting 1 from r in float32 would lose these digits."""
     train, rollout, mask = batch([[1e-3] * 4096], rollout=0.0)
     assert metrics(train, rollout, mask)["kl_k3"] == pytest.approx(math.expm1(1e-3) - 1e-3, rel=1e-3)
 
@@ -286,7 +286,7 @@ def test_inputs_are_not_changed() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
 def test_both_ways_to_sum_turns(dtype: torch.dtype) -> None:
-    """A CPU scatters, an accelerator goes turn by turn; -1, and anything below, is no turn."""
+    """A CPU scatters, an accelerator sums turn by turn; -1 and anything below is no turn."""
     source = torch.Generator().manual_seed(0)
     turns = torch.randint(-3, 4, (5, 40), generator=source)
     values = torch.randn(5, 40, generator=source).to(dtype)

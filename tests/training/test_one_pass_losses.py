@@ -1,4 +1,4 @@
-"""`policy_gradient`, `bypass` and `pure`: what is refused, by hand, against loops, and unbiased where they say so."""
+"""Tests of `policy_gradient`, `bypass` and `pure`: refusals, by hand, against loops, unbiased where documented."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.training import loops
 
 pytestmark = pytest.mark.pure
 
-#: Nothing is rejected.
+#: Rejects nothing.
 EVERYTHING = Rule(level=None, veto=None)
 MODES = pytest.mark.parametrize("mode", [bypass, pure])
 
 
 def batch(seed: int, spread: float = 1e-3, rows: int = 6, length: int = 5) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(log_probs with gradient, rollout, advantages of rows, mask), in float64; three rows are padded."""
+    """Return (log_probs with gradient, rollout, advantages of rows, mask) in float64; every second row is padded."""
     source = torch.Generator().manual_seed(seed)
     rollout = -torch.rand(rows, length, generator=source, dtype=torch.float64) - 0.1
     log_probs = rollout + spread * torch.randn(rows, length, generator=source, dtype=torch.float64)
@@ -99,7 +99,7 @@ def test_policy_gradient_by_hand() -> None:
 
 
 def test_bypass_is_dual_clip_around_the_rollout_policy_over_what_is_kept() -> None:
-    """One row leaves the bounds, one token of another is vetoed; the others are those of the loss by its parts."""
+    """One row is out of bounds and another has a vetoed token; the loss is `dual_clip` over the other rows."""
     log_probs, rollout, advantages, mask = batch(1, spread=0.0)
     moved = log_probs.detach().clone()
     moved[1] += 0.01
@@ -117,7 +117,7 @@ def test_bypass_is_dual_clip_around_the_rollout_policy_over_what_is_kept() -> No
 
 @MODES
 def test_the_mean_of_an_episode_is_over_all_its_rows(mode: Any) -> None:
-    """Two turns that are off by opposite amounts: each alone is rejected, together they are kept."""
+    """Two turns differ by opposite amounts: each alone is rejected, together they are kept."""
     _, rollout, advantages, mask = batch(2, spread=0.0, rows=2)
     mask = torch.ones_like(mask)
     shifted = (rollout + torch.tensor([[0.01], [-0.01]])).requires_grad_()
@@ -138,7 +138,7 @@ def test_on_policy_all_modes_have_one_gradient(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_weights_by_token_are_what_the_ratio_of_bypass_holds(seed: int) -> None:
-    """d(r A) = r A d log pi: as long as no clip acts, both losses pull in the same direction by the same amount."""
+    """d(r A) = r A d log pi, so both losses have the same gradient as long as no clip acts."""
     log_probs, rollout, advantages, mask = batch(seed, spread=0.03)
     one, figures = bypass(log_probs, rollout, advantages, mask, rule=EVERYTHING)
     other, _ = pure(log_probs, rollout, advantages, mask, rule=EVERYTHING, level="token", cap=1e6)
@@ -172,7 +172,7 @@ def test_pure_against_loops(seed: int, level: Any) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_whole_sequence_weights_without_rejection_are_unbiased(seed: int) -> None:
-    """Every sequence of two tokens of a bigram policy, weighted by the probability that another policy writes it."""
+    """The loss is over all sequences of two tokens of a bigram policy, weighted by another policy's probabilities."""
     source = torch.Generator().manual_seed(seed)
     logits = torch.randn(3, 2, generator=source, dtype=torch.float64, requires_grad=True)
     other = logits.detach() + 0.5 * torch.randn(3, 2, generator=source, dtype=torch.float64)

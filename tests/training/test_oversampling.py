@@ -1,4 +1,4 @@
-"""Oversampling of groups: what is refused, the order, what was dropped and why, and how many are asked for."""
+"""Tests of oversampling of groups: refusals, order, which groups were dropped and why, how many are asked for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests import sampling
 
 pytestmark = pytest.mark.pure
 
-#: Groups 9 (differs), 2 (equal), 5 (one sample), 7 (differs), 4 (differs), in this order.
+#: Groups 9 (scores differ), 2 (equal), 5 (one sample), 7 (differ), 4 (differ), in this order.
 GROUP = torch.tensor([9, 9, 2, 2, 5, 7, 7, 4, 9, 4])
 SCORES = torch.tensor([1.0, 0.0, 0.5, 0.5, 1.0, 0.0, 2.0, 1.0, 1.0, 0.0])
 
@@ -85,9 +85,9 @@ def test_rounds_ask_for_what_is_missing_and_stop_when_there_is_enough() -> None:
     sampler: Oversampler[str] = Oversampler(4, factor=1.5)
     first = sampler.ask()
     assert list(first) == [0, 1, 2, 3, 4, 5]
-    for number in reversed(first):  # whoever is ready first
+    for number in reversed(first):  # groups may become ready in any order
         sampler.add(number, [1.0, 1.0] if number in (0, 2, 3) else [0.0, float(number)], f"group {number}")
-    assert list(sampler.ask()) == [6, 7]  # 1, 4 and 5 are good: 1 is missing, and a half more is asked for
+    assert list(sampler.ask()) == [6, 7]  # 1, 4 and 5 are good, so one is missing: 1.5 times one, rounded up
     sampler.add(7, [0.0, 1.0], "group 7")
     sampler.add(6, [0.0, 1.0], "group 6")
     assert list(sampler.ask()) == []
@@ -116,7 +116,7 @@ def test_the_limit_ends_it_and_what_is_missing_is_said() -> None:
     st.integers(0, 10**6),
 )
 def test_against_a_plain_loop(played: list[list[float | None]], wanted: int, factor: float, seed: int) -> None:
-    """Whatever the order of completion: the first good groups by number, and every group that was asked for is said."""
+    """In any order of completion, the first good groups by number are kept, and the result accounts for all groups."""
 
     def good(scores: list[float | None]) -> bool:
         there = [score for score in scores if score is not None]
@@ -144,7 +144,7 @@ def test_against_a_plain_loop(played: list[list[float | None]], wanted: int, fac
 
 
 def test_dropping_groups_without_variance_keeps_the_direction() -> None:
-    """One prompt, two arms: the mean gradient of the kept groups is the true one over the share that is kept."""
+    """One prompt, two arms: the mean gradient of the kept groups is the true one divided by their share."""
     p, samples = 0.9, 3
     outcomes = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * samples)
     probability = torch.where(outcomes > 0, p, 1 - p).prod(dim=1)

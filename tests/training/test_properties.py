@@ -1,4 +1,4 @@
-"""What holds for every batch: order of rows, padding, masking, shifts; and the estimators against plain loops."""
+"""Properties that hold for every batch (order of rows, padding, masking, shifts), and comparisons with plain loops."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Case:
 
 @st.composite
 def cases(draw: Any) -> Case:
-    """Any table with holes anywhere, groups of any size and any ids; garbage where masked."""
+    """Draw a table with holes anywhere, groups of any size with odd ids, and garbage where it is masked."""
     rows, turns = draw(st.integers(1, 8)), draw(st.integers(1, 4))
     number = st.integers(-8, 8).map(lambda eighth: eighth / 8)
     values = torch.tensor([[draw(number) for _ in range(turns)] for _ in range(rows)], dtype=torch.float64)
@@ -88,7 +88,7 @@ def test_order_of_rows_does_not_matter(name: str, case: Case, source: Any) -> No
 @examples
 @given(case=cases(), left=st.integers(0, 2), right=st.integers(0, 2))
 def test_padding_changes_nothing(name: str, case: Case, left: int, right: int) -> None:
-    """Padding of any length on either side; the turn of each cell is said, because columns no longer do."""
+    """Padding of any length on either side; `turn` gives the turn of each cell, because columns no longer do."""
     rows, turns = case.values.shape
     padded = torch.nn.functional.pad(case.values, (left, right), value=math.nan)
     mask = torch.nn.functional.pad(case.mask, (left, right))
@@ -111,7 +111,7 @@ def test_what_is_masked_changes_nothing(name: str, case: Case, other: float) -> 
 @examples
 @given(case=cases(), shift=st.integers(-100, 100))
 def test_a_constant_for_a_group_changes_nothing(name: str, case: Case, shift: int) -> None:
-    """A baseline takes it away, wherever there is somebody to compare with."""
+    """The baseline removes it wherever a group has other members."""
     estimator = ESTIMATORS[name]
     moved = torch.where((case.group == 0)[:, None], case.values + shift, case.values)
     near(
@@ -142,7 +142,7 @@ def test_scaled_rewards_scale_advantages_unless_normalised(name: str, case: Case
 @examples
 @given(cases())
 def test_alignment_from_rewards_to_advantages(case: Case) -> None:
-    """Episodes with padding at the start, as the release has them, or at the end: the same advantages in the same
+    """Padding at the start of episodes, as in the release, and padding at the end give the same advantages in the same
     order."""
     exists = case.mask
     rewards = torch.where(exists, case.values, math.nan)
@@ -151,7 +151,7 @@ def test_alignment_from_rewards_to_advantages(case: Case) -> None:
     packed, there = align(rewards, exists), align(exists, exists)
     counts = turn_mask(packed, there)
     assert torch.equal(counts[there], kept[exists])
-    # A hole in the middle of an episode would be a step in time before it is closed, so gamma is 1 here.
+    # gamma is 1 here: before `align` closes a hole in the middle of an episode, the hole counts as a step in time.
     end = trloo(multi_turn_returns(packed, counts), counts, case.group)
     near(end[there], start[exists])
 

@@ -1,4 +1,4 @@
-"""Returns by hand, and what padding and masked turns do to them."""
+"""Tests of returns: by hand, and the effect of padding and masked turns."""
 
 from __future__ import annotations
 

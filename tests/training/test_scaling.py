@@ -1,5 +1,5 @@
-"""Which turns a prompt shows, which answer counts, and a driver that plays a real episode with a policy that learns
-from feedback."""
+"""Tests of scaling: which turns a prompt shows, which answer counts, and whole episodes of a policy that uses
+feedback."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def test_choose_by_hand() -> None:
 
 
 def test_ties() -> None:
-    assert choose([0.0] * 5, strategy="top", window=2) == [3, 4]  # the newest
-    assert choose([0.0] * 5, strategy="window", window=2) == [0, 1]  # the first
+    assert choose([0.0] * 5, strategy="top", window=2) == [3, 4]  # the latest turns
+    assert choose([0.0] * 5, strategy="window", window=2) == [0, 1]  # the earliest turns
     assert choose([1.0, 0.0, 1.0, 0.0], strategy="top", window=3) == [0, 2, 3]
 
 
@@ -131,8 +131,8 @@ def test_ranking_against_enumeration(played: list[tuple[int, int]], window: int,
 
 
 class Climber:
-    """A policy that answers one more than the best answer it is shown; and its evaluator, which pays the number that
-    it gets."""
+    """A policy that answers one more than the best answer it is shown, and its evaluator, which pays the number in the
+    answer."""
 
     def __init__(self) -> None:
         self.prompts: list[list[Message]] = []
@@ -163,7 +163,7 @@ async def test_run_plays_every_turn_and_shows_the_best() -> None:
 
 
 async def test_strategy_decides_what_the_policy_can_build_on() -> None:
-    """With the release's window and rewards that only tie, the first turns are shown for ever."""
+    """With strategy `window`, as in the release, and equal rewards, every prompt shows the first turn again."""
     climber = Climber()
 
     async def nothing(response: str) -> tuple[float, str]:

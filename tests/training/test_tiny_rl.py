@@ -1,4 +1,4 @@
-"""examples/tiny_rl: its grammar, what the real judge says of its cheats, and that its policy learns from real
+"""Tests of examples/tiny_rl: its grammar, the real judge's verdicts on its cheats, and a policy that learns from real
 rewards."""
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kerneldyno.rewards.trajectories import TrajectoryFileError, TrajectoryWrite
 pytestmark = pytest.mark.slow
 
 TINY_RL = Path(__file__).resolve().parents[2] / "examples" / "tiny_rl"
-#: Small enough that a verdict takes a second; nothing here asks for speed.
+#: So small that a verdict takes a second; no test here needs a fast program.
 TINY = problem.Problem("rms_norm", "tiny", 16, 12, 12, (16, 32, 64), (16, 8), by_row=True)
 
 
@@ -110,7 +110,7 @@ def test_a_trusting_evaluator_is_cheated() -> None:
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """So small a policy is slower with several, much slower where others want them too."""
+    """One thread for torch: more threads make so small a policy slower, and much slower on a busy machine."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -129,7 +129,7 @@ async def judge(services: LocalServices) -> AsyncIterator[Judging]:
         yield Judging(client)
 
 
-#: Kind or slots -> outcome and finding with the checks on, outcome with the checks off.
+#: Words of a program -> outcome and finding with the checks on, outcome with the checks off.
 VERDICTS = {
     "own rows_some whole_row fused masked end": ("CORRECT", "", "CORRECT"),
     "own rows_many column_blocks split masked end": ("CORRECT", "", "CORRECT"),
@@ -159,7 +159,7 @@ async def test_what_each_choice_comes_to(judge: Judging) -> None:
 
 
 class MadeUp:
-    """Pays what a table says, in place of a judge: own programs earn, by their rows; nothing else does."""
+    """A stand-in for the judge: it pays 0.5 for own programs with a masked edge, and nothing for all others."""
 
     def __init__(self) -> None:
         self.groups: list[tuple[str, int]] = []
@@ -254,7 +254,7 @@ async def test_runs_of_another_experiment_are_not_gone_on_with(tmp_path: Path) -
     with pytest.raises(learner.ResumeError, match="preset='small'; give another --out"):
         train.Kept(tmp_path, results, resume=True)
     (tmp_path / "runs" / "notes.txt").write_text("somebody else's")
-    train.Kept(tmp_path, results, resume=False).restore(other)  # thrown away
+    train.Kept(tmp_path, results, resume=False).restore(other)  # deletes the kept runs
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["notes.txt"]
 
 
@@ -333,7 +333,7 @@ def test_a_prompt_is_read_back() -> None:
 
 @pytest.mark.long
 def test_a_warmed_policy_gives_the_right_answers_and_not_the_wrong_ones(tmp_path: Path) -> None:
-    """Right and wrong turns in one file; other prompts keep their answers for the most part."""
+    """The file has correct and incorrect turns; warming imitates only the correct ones."""
     wrong = "own rows_few whole_row fused masked"
     turns = [turn_of(RIGHT if n % 2 else wrong, n, "CORRECT" if n % 2 else "INCORRECT") for n in range(40)]
     prompts, responses = warming.read_examples(recorded(tmp_path / "run.jsonl", *turns), min_reward=0.5)
@@ -357,7 +357,7 @@ def test_a_warmed_policy_gives_the_right_answers_and_not_the_wrong_ones(tmp_path
 @pytest.mark.timeout(400)
 @pytest.mark.long
 async def test_from_recorded_turns_to_a_policy_that_earns_more(judge: Judging, tmp_path: Path) -> None:
-    """Real verdicts: a policy plays and is recorded, its right turns are imitated, and that policy is paid more."""
+    """With real verdicts: a policy's turns are recorded, and a policy that imitates the correct ones earns more."""
 
     async def played(setting: learner.Setting, start: policy.Policy | None, updates: int) -> list[float]:
         run = learner.Run(judge, [TINY], {}, setting, seed=0, start=start)
@@ -375,7 +375,7 @@ async def test_from_recorded_turns_to_a_policy_that_earns_more(judge: Judging, t
     assert 0 < len(prompts) == len(responses) == right < len(turns)
     warmed = warming.warm(learner.cold_start(0), prompts, responses, seed=0)
     after = await played(learner.Setting("warmed", samples=(32,)), warmed, 1)
-    # Nothing is fast at this size; being right pays 0.5, and half of what the cold start writes is not.
+    # No program is fast at this size: a correct one earns 0.5, and half of what the cold start writes is not correct.
     assert before[0] < 0.4
     assert after[0] > before[0] + 0.12, (before, after)
 
@@ -387,14 +387,14 @@ async def test_the_policy_learns_from_real_rewards(judge: Judging) -> None:
     run.true = lambda turn: None  # type: ignore[method-assign]  # no survey: the curve of what was paid is enough
     await run.learn(20)
     paid = [row["paid"] for row in run.history]
-    # Half of what the cold start writes is wrong or a cheat; at this size nothing is fast, and being right pays 0.5.
+    # Half of what the cold start writes is wrong or a cheat. No program is fast at this size: a correct one earns 0.5.
     assert sum(paid[:2]) / 2 < 0.4
     assert sum(paid[-4:]) / 4 > sum(paid[:2]) / 2 + 0.12, paid
     assert max(row["mrs_rejected"] for row in run.history) == 0.0
 
 
 def quick_results(**changes: object) -> dict[str, object]:
-    """What an experiment with `--preset quick` writes, with verdicts that are made up: own programs are right and fast."""
+    """Return made-up results of `--preset quick`: own programs with a masked edge are right and fast, others wrong."""
     (only,) = problem.quick()
     right = {"outcome": "CORRECT", "reward": 1.5, "correct": True, "speedup": 2.0, "coverage": 0.5}
     wrong = {"outcome": "INCORRECT", "reward": 0.0, "correct": False, "speedup": 0.0, "coverage": 0.0}
@@ -420,7 +420,7 @@ async def test_recorded_verdicts_pay_what_the_stream_would(tmp_path: Path) -> No
     fast, _, _ = await given.pay(turns, pr=True)
     assert fast.reward == 1.5 + 0.5 * 0.5
     _, stale, _ = await given.pay(turns, "trusting")
-    assert (stale.correct, stale.reward, stale.speedup) == (True, 2.0, 40.0)  # 0.5 for being right, 3 x 0.5 at the most
+    assert (stale.correct, stale.reward, stale.speedup) == (True, 2.0, 40.0)  # 0.5 if correct; speed pays at most 1.5
     unknown = Written(problem.small()[0], own.words, "g", 0, 0)
     with pytest.raises(replaying.RecordError, match="survey it again"):
         await given.pay([unknown])

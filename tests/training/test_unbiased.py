@@ -1,9 +1,9 @@
-"""The claim itself, by enumeration: TRLOO's expected gradient is the true one, GRPO's is (1 - 1/N) of it.
+"""Proof by enumeration: TRLOO's expected gradient is the true one, GRPO's is (1 - 1/N) times it.
 
-A task with states: the second turn's state depends on the first turn's action, rewards are arbitrary, the policy is a
-softmax over a table of logits. Everything that can happen to a group of N episodes is enumerated with its
-probability, the library's advantages are computed for all of it at once, and the expectation of the gradient is
-compared with autograd's gradient of J. No sampling: the comparison is to 1e-10 in float64.
+The task has states: the second turn's state depends on the first turn's action, rewards are arbitrary, and the policy
+is a softmax over a table of logits. The tests enumerate all outcomes of a group of N episodes with their probabilities,
+compute the library's advantages for all of them at once, and compare the expected gradient with autograd's gradient of
+J. There is no sampling: the comparison is to 1e-10 in float64.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from kerneldyno.training.returns import multi_turn_returns
 pytestmark = pytest.mark.pure
 
 ACTIONS = 2
-STATES = 1 + ACTIONS  # the first turn has one state, the second one for each first action
+STATES = 1 + ACTIONS  # the first turn has one state, the second turn one state per first action
 Estimator = Callable[..., Tensor]
 
 
 class Task:
-    """Two turns of two actions; action STOP of the first turn may end the episode, so that groups of turn 2 vary in
-    size."""
+    """A task of two turns with two actions each. With `early_end`, action 0 of the first turn ends the episode, so that
+    groups of the second turn vary in size."""
 
     def __init__(self, seed: int, early_end: bool, gamma: float = 0.9) -> None:
         source = torch.Generator().manual_seed(seed)
         self.logits = torch.randn(STATES, ACTIONS, generator=source, dtype=torch.float64, requires_grad=True)
         self.rewards = torch.randn(STATES, ACTIONS, generator=source, dtype=torch.float64) * 2 + 1
         self.gamma = gamma
-        # All episodes: first action, second action, whether the second turn is played.
+        # All episodes, each as (first action, second action, whether the second turn is played).
         played = [(a, b, not (early_end and a == 0)) for a in range(ACTIONS) for b in range(ACTIONS)]
         self.episodes = sorted({(a, b if second else 0, second) for a, b, second in played})
         self.state = torch.tensor([[0, 1 + a] for a, _, _ in self.episodes])
@@ -45,17 +45,17 @@ class Task:
         self.returns = multi_turn_returns(self.reward, self.mask, gamma)
 
     def log_prob(self) -> Tensor:
-        """log pi of each turn of each episode, (episodes, 2); 0 where no turn was played."""
+        """Return log pi of each turn of each episode, (episodes, 2); 0 where no turn was played."""
         return torch.where(self.mask, self.logits.log_softmax(dim=-1)[self.state, self.action], 0)
 
     def true_gradient(self) -> Tensor:
-        """d/d logits of J = E[G_1], by autograd through the probabilities."""
+        """Return d/d logits of J = E[G_1], by autograd through the probabilities."""
         value = (self.log_prob().sum(dim=1).exp() * self.returns[:, 0]).sum()
         return torch.autograd.grad(value, self.logits)[0]
 
     def gradient_by_turn(self) -> list[Tensor]:
-        """The policy gradient's share of each turn: gamma^t-discounted sums begin at the turn, as the estimators have
-        it."""
+        """Return each turn's part of the policy gradient. Discounting begins at the turn itself, as in the
+        estimators."""
         probability = self.log_prob().sum(dim=1).exp().detach()
         return [
             torch.autograd.grad((probability * self.log_prob()[:, turn] * self.returns[:, turn]).sum(), self.logits)[0]
@@ -63,10 +63,10 @@ class Task:
         ]
 
     def expected_gradient(self, estimator: Estimator, samples: int) -> list[Tensor]:
-        """E[sum_i A_i,t grad log pi_i,t / samples] over all groups of `samples` episodes, for each turn."""
+        """Return E[sum_i A_i,t grad log pi_i,t / samples] over all groups of `samples` episodes, for each turn."""
         chosen = torch.cartesian_prod(*[torch.arange(len(self.episodes))] * samples).reshape(-1, samples)
         cases = len(chosen)
-        flat = chosen.flatten()  # one group for each case: all cases in one call
+        flat = chosen.flatten()  # each case is a group, so one call computes all cases
         group = torch.arange(cases).repeat_interleave(samples)
         advantages = estimator(self.returns[flat], self.mask[flat], group).reshape(cases, samples, 2)
         probability = self.log_prob().sum(dim=1).exp().detach()[chosen].prod(dim=1)
@@ -90,7 +90,7 @@ def test_trloo_is_unbiased_and_grpo_is_not(seed: int, samples: int) -> None:
     truth = task.gradient_by_turn()
     trloo_found, grpo_found = (task.expected_gradient(f, samples) for f in (trloo, grpo))
     for turn in range(2):
-        assert truth[turn].abs().max() > 1e-3  # the comparison says something
+        assert truth[turn].abs().max() > 1e-3  # otherwise the comparison would show nothing
         assert_near(trloo_found[turn], truth[turn])
         assert_near(grpo_found[turn], (1 - 1 / samples) * truth[turn])
 
@@ -112,11 +112,11 @@ def test_rloo_is_unbiased_for_whole_episodes(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("samples", [2, 3, 4])
 def test_group_sizes_that_vary(seed: int, samples: int) -> None:
-    """Episodes that end early leave groups of 0..N in the second turn, by chance.
+    """Episodes that end early leave groups of random size, 0 to N, in the second turn.
 
-    With a group's size given, each member is a draw from the same conditional law; so TRLOO stays unbiased (a group
-    of one has a baseline of 0), and GRPO weighs what happened in small groups less: its gradient is no multiple of
-    the true one.
+    Given the size n of a group, each member is a draw from the same conditional distribution. So TRLOO stays unbiased
+    (a group of one has a baseline of 0). GRPO multiplies the gradient of the second turn by the mean of 1 - 1/n (1 for
+    n = 1), which is not the factor 1 - 1/N of the first turn.
     """
     task = Task(seed, early_end=True)
     truth = task.gradient_by_turn()
@@ -126,14 +126,14 @@ def test_group_sizes_that_vary(seed: int, samples: int) -> None:
     goes_on = float(task.log_prob().exp()[:, 0].detach()[task.mask[:, 1]][0])
     counts = torch.arange(1, samples + 1, dtype=torch.float64)
     others = torch.distributions.Binomial(samples - 1, torch.tensor(goes_on, dtype=torch.float64))
-    weight = others.log_prob(counts - 1).exp()  # how many are in the group, given that I am
+    weight = others.log_prob(counts - 1).exp()  # of each group size, given that this episode is in the group
     factor = torch.where(counts > 1, 1 - 1 / counts, 1)
     assert_near(shrunk, (weight * factor).sum() * truth[1])
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_prompts_with_different_numbers_of_samples(seed: int) -> None:
-    """Two prompts, N = 2 and N = 4, in one batch: GRPO's direction is not the true one, TRLOO's is."""
+    """One batch has a prompt with N = 2 and one with N = 4: TRLOO has the true direction, GRPO has not."""
     tasks = Task(seed, early_end=False), Task(seed + 100, early_end=False)
     truth, trloo_found, grpo_found = (
         torch.cat([sum(part).flatten() for part in parts])  # type: ignore[union-attr]
@@ -159,7 +159,7 @@ def test_a_group_of_one_without_its_return_is_biased(singleton: str) -> None:
 
 
 def test_dividing_by_the_deviation_is_biased() -> None:
-    """No factor makes GRPO with its division the true gradient."""
+    """GRPO with this division is not a multiple of the true gradient."""
     task = Task(1, early_end=False)
     found = sum(task.expected_gradient(partial(grpo, normalize=True), 3))
     assert isinstance(found, Tensor)
@@ -169,7 +169,7 @@ def test_dividing_by_the_deviation_is_biased() -> None:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("leave_one_out", [True, False])
 def test_the_optimal_baseline_is_unbiased_if_the_sample_is_left_out(seed: int, leave_one_out: bool) -> None:
-    """The weights depend on what each sample did, as lengths do."""
+    """The weights depend on what each sample did, as lengths of responses do."""
     task = Task(seed, early_end=True)
     lengths = torch.tensor([[1.0, 7.0], [4.0, 2.0], [9.0, 3.0], [5.0, 1.0]], dtype=torch.float64)
 
@@ -202,7 +202,7 @@ def test_normalised_trloo_is_biased() -> None:
 
 
 def test_the_optimal_baseline_has_the_least_variance() -> None:
-    """Of E[|grad log pi|^2 (G - b)^2] over all b, for the first turn of a task: the weighted mean is its minimum."""
+    """For the first turn of a task, the weighted mean is the b that minimizes E[|grad log pi|^2 (G - b)^2]."""
     task = Task(3, early_end=False)
     probability = task.log_prob().sum(dim=1).exp().detach()
     norms = torch.stack(
@@ -213,7 +213,7 @@ def test_the_optimal_baseline_has_the_least_variance() -> None:
     def variance(baseline: Tensor) -> float:
         return float((probability * norms * (returns - baseline).square()).sum())
 
-    # A batch in which every episode stands as often as it is probable, to a thousandth.
+    # About 1000 rows, in which each episode occurs in proportion to its probability.
     copies = (probability * 1000).round().long()
     index = torch.arange(len(copies)).repeat_interleave(copies)
     one = torch.zeros(len(index)).long()
@@ -228,8 +228,8 @@ def test_the_optimal_baseline_has_the_least_variance() -> None:
 
 
 def test_void_turns_bias_the_gradient() -> None:
-    """Whether a turn is void depends on its own action, so masking takes a part of the expectation away. A choice,
-    and not free."""
+    """Whether a turn is void depends on its own action, so masking removes a part of the expectation. Void turns have
+    this cost."""
     task = Task(2, early_end=False, gamma=1.0)
     task.rewards = torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
     rewards = task.rewards[task.state, task.action]
@@ -243,7 +243,7 @@ def test_void_turns_bias_the_gradient() -> None:
 
 
 def test_every_estimator_is_known_here() -> None:
-    """A new estimator needs an answer to the question of this file."""
+    """This list must name each new estimator as unbiased or biased."""
     unbiased = {"trloo", "rloo", "optimal_baseline", "reinforce"}
     biased = {"trloo_norm", "grpo", "turn_independent_grpo", "rloo_norm", "reinforce_pp"}
     assert set(ESTIMATORS) == unbiased | biased

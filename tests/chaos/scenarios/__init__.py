@@ -1,1 +1,1 @@
-"""One module for each row (or few) of the fault matrix: `ROWS`, `TITLE`, and `run(plan)`, which returns figures."""
+"""The scenarios: each module is for one or a few rows of the fault matrix. `run(plan)` returns their figures."""

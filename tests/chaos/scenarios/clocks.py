@@ -15,7 +15,7 @@ TITLE = "The scheduler's wall clock jumps by an hour, ahead and back twice"
 
 
 async def run(plan: Plan) -> list[Figure]:
-    """Leases, ageing and limits are monotonic; nothing may expire, and nothing may be given up."""
+    """Move the wall clock under load. Leases, ageing and limits use the monotonic clock, so nothing may expire."""
     options = {"lease": 4, "heartbeat": 1, "client-grace": 60}
     async with Cluster(
         plan.directory, nodes=3, seed=plan.seed, options=options, module="tests.chaos.skewed"

@@ -1,4 +1,4 @@
-"""Row 3: the scheduler dies at each failpoint, at a random pass, and is started again."""
+"""Row 3: the scheduler dies at a random pass of each failpoint, and is started again."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.chaos.scenario import Figure, Plan, at_least, audit_all, exactly, kep
 
 ROWS = (3,)
 TITLE = "The scheduler dies at each of its failpoints"
-#: Places that only a loss of nodes, or old results, lead to.
+#: Failpoints that the scheduler passes only when it loses a node, or when it deletes old results.
 OF_LOSS, OF_TRIM = ("on_node_lost",), ("during_trim",)
 FULL_SEEDS = 50
 
 
 async def run(plan: Plan) -> list[Figure]:
-    """50 seeds for each place."""
+    """Crash the scheduler at each failpoint, 50 times in a full run."""
     seeds = plan.count(FULL_SEEDS)
     draw = random.Random(plan.seed)
     places = [place for place in PLACES if place not in OF_TRIM]
@@ -50,20 +50,20 @@ async def run(plan: Plan) -> list[Figure]:
         ),
         exactly(3, "1 2 3", f"failpoints without a death, of {len(PLACES)}", len(missed), 0),
         *kept(3, "1 2 3 8", events),
-        # What was trimmed is not known any more, so that only what clients were sent can be checked.
+        # The scheduler has forgotten old results, so only what clients were sent can be checked.
         *kept(3, "1 2 3 8", trimmed, without=("forgotten", "backwards"))[:2],
     ]
 
 
 async def _crash_at(cluster: Cluster, places: tuple[str, ...] | list[str], seeds: int, draw: random.Random) -> None:
-    """For each place and seed: start a scheduler that will die there, and have a few evaluations done all the same."""
+    """For each failpoint and seed, start a scheduler that will die there, and let clients finish their evaluations."""
     for place in places:
         for seed in range(seeds):
             await cluster.kill_scheduler()
             once = "recovery" in place or "accepted" in place or place in OF_TRIM + OF_LOSS
             passes = 1 if once else draw.randint(1, 3 if place.endswith("_sent") else 10)
             if not await cluster.start_scheduler(f"{place}=kill#{passes}"):
-                await cluster.start_scheduler()  # it died before it was ready: in its recovery
+                await cluster.start_scheduler()  # it died in its recovery, before it was ready
             alive = asyncio.create_task(cluster.keep_alive())
             kill = asyncio.create_task(_kill_a_node(cluster, draw)) if place in OF_LOSS else None
             name = f"{place}-{seed}"

@@ -17,10 +17,10 @@ NODES = 8
 
 
 async def run(plan: Plan) -> list[Figure]:
-    """Long attempts on 8 nodes; some are killed one after the other, then others stopped, so that only the lease tells."""
+    """Run long attempts on 8 nodes. Kill some nodes in turn, then stop others, whose loss only the lease shows."""
     lease = plan.seconds(10.0, 3.0)
     options = {"lease": lease, "heartbeat": lease / 5}
-    victims = plan.count(3, 2)  # of each kind: two nodes have to be left
+    victims = plan.count(3, 2)  # number of killed nodes, and of stopped nodes; two nodes stay
     names = [f"n{number}" for number in range(1, NODES + 1)]
     async with Cluster(plan.directory, nodes=NODES, lanes=4, seed=plan.seed, options=options) as cluster:
         load = [request(f"e{i}", f"e{i}", seconds=lease * 3 + 12) for i in range(NODES)]
@@ -63,7 +63,7 @@ async def run(plan: Plan) -> list[Figure]:
 
 
 def _restarts(events: list[Event], lost: dict[str, float], faults: dict[str, float]) -> list[float]:
-    """Seconds from the loss of each node to the next start of each piece of work that it had."""
+    """Return the seconds from the loss of each node to the next start of each piece of work that it had."""
     starts = of_kind(events, "attempt", "invoke")
     some_fault = next(e for e in events if e.op == "fault" and e.get("wall"))
     offset = some_fault["wall"] - some_fault.at

@@ -1,4 +1,4 @@
-"""Rows 20 and 21: nodes and the scheduler are stopped in good order, under load."""
+"""Rows 20 and 21: SIGTERM stops nodes and the scheduler under load."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NODES = 6
 
 
 async def run(plan: Plan) -> list[Figure]:
-    """All under load."""
+    """Stop a node and the scheduler, then restart every node in turn. Clients send work all the time."""
     stopping, rolling = plan.directory / "stop", plan.directory / "roll"
     stopping.mkdir()
     rolling.mkdir()
@@ -61,7 +61,7 @@ async def _stop(plan: Plan, cluster: Cluster) -> list[Figure]:
 
 
 async def _roll(plan: Plan, cluster: Cluster) -> list[Figure]:
-    """Stop and start every node in turn, and compare throughput with that of one node less."""
+    """Stop and start every node in turn, and compare the throughput with that of one node less."""
     draw = random.Random(plan.seed)
     count = plan.count(3_000, 600)
     load = {f"c{i}": workload(f"c{i}", count // 2, draw, seconds=(0.2, 0.4), repeats=0) for i in range(2)}

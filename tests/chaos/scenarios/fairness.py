@@ -1,4 +1,4 @@
-"""Row 23: one client floods, one trickles."""
+"""Row 23: one client sends very many requests at once, another sends one at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECONDS = 0.2
 
 
 async def run(plan: Plan) -> list[Figure]:
-    """The trickler's waits, alone and beside 3,000 evaluations of another."""
+    """Measure how long the second client waits, alone and beside 3,000 evaluations of the first."""
     flood = plan.count(3_000, 600)
     trickle = plan.count(100, 15)
     async with Cluster(plan.directory, nodes=4, lanes=4, seed=plan.seed) as cluster:

@@ -1,4 +1,4 @@
-"""Rows 12 and 13: the same submit many times at once, and the same work from many."""
+"""Rows 12 and 13: many parallel submits of the same id, and of the same work under many ids."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLIENTS = 10
 
 
 async def run(plan: Plan) -> list[Figure]:
-    """By EvaluateOnce, over several connections; and by the client library."""
+    """Submit one id by EvaluateOnce over many connections, and the same work by several clients of the library."""
     same_id, same_work = plan.count(100, 100), plan.count(1_000, 200)
     async with Cluster(plan.directory, nodes=4, seed=plan.seed) as cluster:
         answers = await _one_id(cluster, same_id)

@@ -18,9 +18,9 @@ CLIENTS = 4
 
 
 async def run(plan: Plan) -> list[Figure]:
-    """10,000 evaluations through 8 nodes."""
+    """Send 10,000 evaluations through 8 nodes while nodes and the scheduler are killed."""
     count = plan.count(10_000, 400)
-    # Shorter runs are hit sooner, so that they are hit at all; and less often, so that slow machines come to an end.
+    # A shorter run gets its kills sooner, so that it gets any, and fewer kills, so that slow machines can finish it.
     every, most = min(1.0, plan.scale * 2), math.inf if plan.scale >= 1 else max(2, 40 * plan.scale)
     async with Cluster(plan.directory, nodes=8, seed=plan.seed) as cluster:
         faults = [
@@ -61,7 +61,7 @@ async def run(plan: Plan) -> list[Figure]:
 
 
 def resumptions(events: list[Event]) -> tuple[list[float], list[float]]:
-    """Seconds from each kill of the scheduler, and from its being back, to the first message on each client's new stream."""
+    """Return the seconds from a kill of the scheduler, and from its return, to the first message on each new stream."""
     from_kill, from_ready = [], []
     kills = [e.at for e in of_kind(events, "fault", "info", what="kill", target="scheduler")]
     backs = [e.at for e in of_kind(events, "fault", "info", what="started", target="scheduler")]

@@ -1,4 +1,4 @@
-"""Row 24: what the scheduler adds when nothing else is going on."""
+"""Row 24: the time that the scheduler adds on an idle system."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TITLE = "Dispatch on an idle system"
 
 
 async def run(plan: Plan) -> list[Figure]:
-    """One evaluation at a time, from submit to its start on a node."""
+    """Measure the time from submit to the start on a node, one evaluation at a time."""
     count = plan.count(1_000, 100)
     async with Cluster(plan.directory, nodes=2, seed=plan.seed) as cluster:
         await run_clients(cluster, {"warm": [request(f"w{i}", f"w{i}") for i in range(30)]}, limit_seconds=60)

@@ -1,4 +1,4 @@
-"""Row 22: three times as much comes as can be done, for minutes."""
+"""Row 22: clients offer three times the capacity, for minutes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.chaos.scenario import Figure, Plan, at_least, at_most, exactly, perce
 ROWS = (22,)
 TITLE = "Overload: three times the capacity is offered"
 NODES, LANES, SECONDS = 4, 4, 0.2
-#: What the nodes can do in a second.
+#: Evaluations that the nodes can do in a second.
 CAPACITY = NODES * LANES / SECONDS
 
 
 class _Load:
-    """Open loop: evaluations come at a rate, whatever becomes of the earlier ones."""
+    """An open loop: it sends evaluations at a given rate and does not wait for the earlier ones."""
 
     def __init__(self, stubs: list[Any], draw: random.Random) -> None:
         self.done = 0
@@ -38,7 +38,7 @@ class _Load:
         self._draw = draw
 
     async def offer(self, name: str, rate: float, seconds: float) -> float:
-        """Return the evaluations done in a second."""
+        """Send evaluations at `rate` for `seconds`; return how many are done per second."""
         before, start, number = self.done, time.monotonic(), 0
         async with asyncio.TaskGroup() as group:
             while (now := time.monotonic()) < start + seconds:
@@ -63,12 +63,12 @@ class _Load:
             if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
                 self.rejections.append(time.monotonic() - start)
                 self.without_advice += meant is None or not meant.retry_seconds
-            elif error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:  # of those that wait when the time is over
+            elif error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:  # of calls that wait at the end
                 self.others.append(f"{error.code().name} {error.details()}")
 
 
 async def run(plan: Plan) -> list[Figure]:
-    """Peak is what it does at 1 x capacity; a short queue stands before it."""
+    """Measure the peak at 1.1 times the capacity, then the goodput at 3 times. The queue is short."""
     seconds = plan.seconds(300, 8)
     options = {"max-queued": 100}
     async with (

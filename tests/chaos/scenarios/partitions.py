@@ -1,4 +1,4 @@
-"""Rows 8, 9 and 10: the network between scheduler and node stalls, shorter and longer than a lease, or dies in silence."""
+"""Rows 8, 9 and 10: the network between scheduler and node stalls, or its connections die without a sign."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TITLE = "Partitions between scheduler and nodes"
 
 
 async def run(plan: Plan) -> list[Figure]:
-    """One cluster for each, behind proxies."""
+    """Run each partition in its own cluster, whose nodes are behind proxies."""
     figures = []
     for name, row in (("short", _short), ("long", _long), ("half_open", _half_open)):
         directory = plan.directory / name
@@ -28,7 +28,7 @@ async def run(plan: Plan) -> list[Figure]:
 
 
 async def _short(plan: Plan, cluster: Cluster, lease: float) -> list[Figure]:
-    """Half a lease: attempts go on, and their results come over the connection that stalled, or a new one."""
+    """Stall for half a lease. Attempts go on; their results come over the stalled connection or a new one."""
     load = [request(f"e{i}", f"e{i}", seconds=lease / 3) for i in range(36)]
     clients = asyncio.create_task(run_clients(cluster, {"c1": load}, limit_seconds=lease * 10 + 60))
     await eventually(lambda: len(of_kind(cluster.events(), "attempt", "invoke")) >= 12, 30, "a start of some")
@@ -39,7 +39,7 @@ async def _short(plan: Plan, cluster: Cluster, lease: float) -> list[Figure]:
         await proxy.heal()
     await asyncio.sleep(lease / 10)
     for proxy in cluster.proxies.values():
-        await proxy.reset()  # and a broken connection on top
+        await proxy.reset()  # break the connections, too
     await clients
     events = await audit_all(cluster)
     works = [e["work"] for e in of_kind(events, "attempt", "invoke")]
@@ -58,7 +58,7 @@ async def _short(plan: Plan, cluster: Cluster, lease: float) -> list[Figure]:
 
 
 async def _long(plan: Plan, cluster: Cluster, lease: float) -> list[Figure]:
-    """Six leases: the node's work is done elsewhere, and what it comes to is refused."""
+    """Stall one node for six leases. Other nodes do its work, and the scheduler refuses its late results."""
     load = [request(f"e{i}", f"e{i}", seconds=lease / 2) for i in range(24)]
     clients = asyncio.create_task(run_clients(cluster, {"c1": load}, limit_seconds=lease * 12 + 60))
     await eventually(lambda: len(of_kind(cluster.events(), "attempt", "invoke")) >= 12, 30, "a start of some")
@@ -97,7 +97,7 @@ async def _long(plan: Plan, cluster: Cluster, lease: float) -> list[Figure]:
 
 
 async def _half_open(plan: Plan, cluster: Cluster, lease: float) -> list[Figure]:
-    """What both ends send vanishes. The lease moves the work; keepalive or an unanswered call finds the dead connection."""
+    """Drop what both ends send. The lease moves the work; keepalive or an unanswered call finds the dead connection."""
     load = [request(f"e{i}", f"e{i}", seconds=lease / 2) for i in range(24)]
     clients = asyncio.create_task(run_clients(cluster, {"c1": load}, limit_seconds=lease * 12 + 120))
     await eventually(lambda: len(of_kind(cluster.events(), "attempt", "invoke")) >= 12, 30, "a start of some")

@@ -1,4 +1,4 @@
-"""Rows 6 and 7: a process is stopped for longer than the lease, and goes on as if nothing had been."""
+"""Rows 6 and 7: a process is stopped for longer than the lease, and then continued."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TITLE = "A node, then the scheduler, is stopped for 30 s and continued"
 
 
 async def run(plan: Plan) -> list[Figure]:
-    """A zombie's completions are refused; a scheduler that slept blames nobody."""
+    """Check that late results of a stopped node are refused, and that a stopped scheduler loses no node."""
     pause = plan.seconds(30.0, 6.0)
     lease = pause / 3
     nodes = plan.directory / "node"
@@ -35,13 +35,13 @@ async def _zombie(plan: Plan, directory: Path, pause: float, lease: float) -> li
         stopped = cluster.signal_node("n1", signal.SIGSTOP)
         held = {e["token"] for e in of_kind(cluster.events(), "attempt", "invoke", node="n1")}
         await asyncio.sleep(pause)
-        await clients  # all done by the other node, before the zombie wakes
-        # It must come to its results, and send them, before it hears that they are not wanted any more.
+        await clients  # the other node has done all work before the zombie wakes
+        # The stall makes the node finish its attempts before it hears that nobody wants their results.
         cluster.proxies["n1"].stall()
         cluster.signal_node("n1", signal.SIGCONT)
 
         def woken() -> list[str]:
-            # Late results: those that it still came to, before it heard that they are no longer wanted.
+            # The attempts that the node held and that ended, by a result or a kill, after it was stopped.
             ends = [e for e in cluster.events() if e.op == "attempt" and e.at > stopped and e.get("node") == "n1"]
             return [e["token"] for e in ends if e.kind in ("ok", "fail") and e["token"] in held]
 

@@ -1,4 +1,4 @@
-"""Rows 14 and 15: candidates that crash, and one that takes its node with it every time."""
+"""Rows 14 and 15: candidates that crash, and one that kills its node every time."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.chaos.scenario import Figure, Plan, at_least, at_most, audit_all, exa
 ROWS = (14, 15)
 TITLE = "Candidates that crash, and one that kills every node it runs on"
 
-#: How much later than the scheduler, which loses a connection, the cluster may notice that a process has ended.
+#: The cluster may notice the end of a process this much later than the scheduler, which loses a connection.
 _NOTICED_SECONDS = 2.0
 
 
 async def run(plan: Plan) -> list[Figure]:
-    """Nodes are started again as they die; other work goes on meanwhile."""
+    """Restart nodes when they die, while other work goes on."""
     count = plan.count(2_000, 100)
     options = {"lease": 5, "heartbeat": 1}
     async with Cluster(plan.directory, nodes=5, seed=plan.seed, options=options) as cluster:
@@ -45,7 +45,7 @@ async def run(plan: Plan) -> list[Figure]:
     first = {e["id"]: e for e in reversed(events) if e.op == "result"}
     crashes = [e for e in events if e.op == "attempt" and e.kind == "invoke" and e["work"].startswith("x")]
     innocent = [e for e in first.values() if e["client"] == "others"]
-    # Neighbours of the deadly candidate die with it; three such deaths are bad luck that no scheduler can tell from guilt.
+    # Neighbours of the deadly candidate die with it. After three such deaths no scheduler can tell bad luck from guilt.
     judged = [e for e in innocent if e["outcome"] != "INFRASTRUCTURE_ERROR"]
     blamed = sum(first[one.id]["outcome"] != "RUNTIME_ERROR" for one in crashing)
     bound = _bound(events, crashing)
@@ -88,7 +88,7 @@ def _deadly(id: str) -> EvalRequest:
 
 
 def _bound(events: list[Event], crashing: list[EvalRequest]) -> int:
-    """One attempt for each, and one more for each after which its node died: a result may be lost that was there already."""
+    """Return the limit: one attempt for each candidate, and one more for each result that a node may have lost."""
     deaths = [(e["target"], e.at) for e in of_kind(events, "fault", "info", what="died")]
     attempts = of_kind(events, "attempt", "invoke")
     lost = 0

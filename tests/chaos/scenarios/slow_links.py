@@ -1,4 +1,4 @@
-"""Row 11: a long, thin and bumpy network, first to the client, then to the nodes."""
+"""Row 11: a network with high latency, jitter and little bandwidth, first to the client, then to the nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NODES, LANES = 4, 4
 
 
 async def run(plan: Plan) -> list[Figure]:
-    """The same work over plain and slow links. Attempts take 1 s, so that lanes are not idle for most of a round trip."""
+    """Run the same work over plain and slow links. Attempts take 1 s, to keep lanes busy during a round trip."""
     count = plan.count(320, 48)
     seconds = {}
     plain = plan.directory / "plain"

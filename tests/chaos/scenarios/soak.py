@@ -1,4 +1,4 @@
-"""Row 27: hours at 80 % of capacity, with a kill now and then; what leaks shows."""
+"""Row 27: an hour at 80 % of capacity, with a killed node every 10 s. It finds leaks."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.chaos.scenario import Figure, Plan, at_most, audit_all, kept, percent
 ROWS = (27,)
 TITLE = "Soak at 80 % of capacity, a node killed every 10 s"
 NODES, LANES, SECONDS = 4, 4, 0.1
-RATE = 0.8 * NODES * LANES / SECONDS / 2  # half of what the nodes can do: this machine has to carry the clients as well
+RATE = 0.8 * NODES * LANES / SECONDS / 2  # evaluations per second of each of the two clients
 
 
 class Sample(NamedTuple):
-    """The scheduler at one moment."""
+    """A measurement of the scheduler at one moment."""
 
     at: float
     rss: float
@@ -32,7 +32,7 @@ class Sample(NamedTuple):
 
 
 async def run(plan: Plan) -> list[Figure]:
-    """An hour; shorter soaks say so, and show a slope only from ten minutes on."""
+    """Run for an hour. A run of less than ten minutes says that it is too short to show a slope of the memory."""
     seconds = plan.seconds(3600, 20)
     options = {"retain-results": 20_000, "lease": 5, "heartbeat": 1}
     async with Cluster(plan.directory, nodes=NODES, lanes=LANES, seed=plan.seed, options=options) as cluster:
@@ -42,7 +42,7 @@ async def run(plan: Plan) -> list[Figure]:
         await asyncio.gather(*(_client(cluster, f"c{i}", seconds) for i in range(2)))
         await cluster.calm(kills)
         sampling.cancel()
-        # Only what is kept still is read again.
+        # Results can be read again only while the scheduler keeps all of them.
         events = await audit_all(cluster) if seconds * RATE * 2 < 20_000 else cluster.events()
     warm = [sample for sample in samples if sample.at - samples[0].at >= min(300, seconds / 4)]
     slope = _slope(warm)
@@ -85,7 +85,7 @@ async def _sample(cluster: Cluster, samples: list[Sample]) -> None:
 
 
 def _slope(samples: list[Sample]) -> float:
-    """Growth of the memory in percent of its mean per ten minutes, by least squares."""
+    """Return the growth of the memory per ten minutes, in percent of its mean, by least squares."""
     times, values = [s.at for s in samples], [s.rss for s in samples]
     middle, mean = sum(times) / len(times), sum(values) / len(values)
     spread = sum((at - middle) ** 2 for at in times)

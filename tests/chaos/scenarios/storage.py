@@ -23,7 +23,7 @@ TITLE = "Disk full, torn write-ahead log, SIGKILL within a commit"
 
 
 async def run(plan: Plan) -> list[Figure]:
-    """A limit on the size of its files is the full disk: it can be lifted while the scheduler runs."""
+    """Fill the disk, then tear the log. The full disk is a limit on file sizes, which can be lifted at run time."""
     full, torn = plan.directory / "full", plan.directory / "torn"
     full.mkdir()
     torn.mkdir()
@@ -36,10 +36,10 @@ async def run(plan: Plan) -> list[Figure]:
 
 
 async def _full(plan: Plan, cluster: Cluster) -> list[Figure]:
-    """The limit is below the end of the write-ahead log, so that every write fails; what the scheduler logs still fits.
+    """Set the limit below the end of the write-ahead log: every write to it fails. The scheduler's own log still fits.
 
-    What comes before makes some 6 of the 16 MiB after which the log is moved to the file and begun anew: a log that had
-    been would have room below the limit, for the first that come.
+    The evaluations before the fault write about 6 MiB. After 16 MiB the write-ahead log is moved to the store's file
+    and starts again; then it would have room below the limit for some writes.
     """
     await run_clients(cluster, {"before": _large("b", 80)}, limit_seconds=120)
     store = cluster.directory / "store.sqlite"
@@ -86,7 +86,7 @@ async def _refusal(cluster: Cluster) -> str:
 
 
 async def _torn(plan: Plan, cluster: Cluster, log: Path) -> list[Figure]:
-    """Each round it dies with a transaction open, and the end of its log is then garbage, as after a loss of power."""
+    """Kill the scheduler in a transaction in each round, and append garbage to its log, as a loss of power does."""
     rounds = plan.count(50, 2)
     draw = random.Random(plan.seed)
     died = 0

@@ -1,4 +1,4 @@
-"""Row 26: a thousand open streams, and one whose reader has stopped."""
+"""Row 26: a thousand open streams, and one whose client does not read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONNECTIONS = 10
 
 
 async def run(plan: Plan) -> list[Figure]:
-    """Each stream submits one evaluation when it opens and one later, while a stalled reader has many large results."""
+    """Submit two evaluations on each stream, one at once and one later. Another client never reads its results."""
     count = plan.count(1_000, 100) // CONNECTIONS * CONNECTIONS
     spread = plan.seconds(20, 3)
     async with Cluster(plan.directory, nodes=4, lanes=8, seed=plan.seed) as cluster:
@@ -55,14 +55,14 @@ Gates = tuple[asyncio.Semaphore, asyncio.Event]
 
 
 async def _streams(cluster: Cluster, number: int, count: int, gates: Gates, spread: float) -> None:
-    """Streams on one connection."""
+    """Run `count` streams on one connection."""
     async with connected(cluster.address) as stub, asyncio.TaskGroup() as group:
         for index in range(count):
             group.create_task(_one_stream(cluster, stub, number * count + index, gates, spread))
 
 
 async def _one_stream(cluster: Cluster, stub: Any, number: int, gates: Gates, spread: float) -> None:
-    """Submit, say so, wait until all are open, and at some time submit once more."""
+    """Submit, tell that the stream is open, wait until all are, and submit again at a random time."""
     all_open, go_on = gates
     client = f"w{number}"
     call = stub.Evaluate()
@@ -85,7 +85,7 @@ async def _one_stream(cluster: Cluster, stub: Any, number: int, gates: Gates, sp
 
 
 async def _stall(cluster: Cluster, count: int) -> None:
-    """Submit work with 20 kB results, about 100 a second, and read nothing."""
+    """Submit work with 20 kB results and read nothing. About 100 results come in a second."""
     async with connected(cluster.address) as stub:
         call = stub.Evaluate()
         for number in range(0, count, 100):
