@@ -7,16 +7,16 @@ All measurements use real services over gRPC, with each candidate in its own pro
 - *Twins*: the candidate is the reference, so every speedup other than 1 is an error, by device time and by end-to-end
   time. The table has the shares within 1 % and 3 %, and the false wins and losses: results whose whole 95 % interval is
   above or below 1. 2.5 % of each are expected.
-- *Spins*: a kernel waits by the device's own clock. The time of a spin of 0 is the fixed cost of launching and the rest.
-  The error of a longer spin is its time minus the fixed cost and its duration; it should be within 1 us or 2 %, whichever
-  is more. This tests scale and linearity of the clock, and shows the fixed cost, whose share in a kernel is unknown.
-  (%globaltimer moves in steps of 32 ns to 1 us, depending on the GPU model.)
+- *Spins*: a kernel waits for a set time by the device's own clock. A spin of 0 shows the fixed cost, for example of the
+  launch. The error of a longer spin is its measured time minus the fixed cost and the set time; it should be within 1
+  us or 2 %, whichever is more. This tests scale and linearity of the clock. Nobody knows which part of a kernel's time
+  is fixed cost. (%globaltimer moves in steps of 32 ns to 1 us, depending on the GPU model.)
 - *Repeatability*: the spread of one candidate's median over processes, and how often an interval contains the median
   speedup of the others.
 - *Company*: medians while all lanes are busy, compared with medians while nothing else runs.
 
-The baseline is one persistent worker (benchmarks/persistent.py) with exclusive use of the device. It has no intervals; its
-means are compared directly. It times the reference after the candidate, and gives each of them one list of inputs.
+The baseline is one persistent worker (benchmarks/persistent.py) with exclusive use of the device. It has no intervals;
+its means are compared directly. It times the reference after the candidate, and gives each of them one list of inputs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from benchmarks.service import capacity, collect, common_options, device_list, e
 from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, LocalServices
 from kerneldyno.v1.evaluation_pb2 import LAUNCH_MODE_CUDA_GRAPH, LAUNCH_MODE_EAGER, LaunchMode, TimingStats
 
-#: Shares of the time: all lanes busy, one at a time, the baseline.
+#: Shares of the total time: all lanes busy, one at a time, the baseline.
 _SHARES = (0.55, 0.25, 0.2)
 _LONG_SECONDS = 200e-6
 _WITHIN = ((50e-6, 0.01), (5e-6, 0.03))
@@ -63,7 +63,7 @@ def _options() -> argparse.Namespace:
         "--trials",
         type=int,
         default=20,
-        help="trials of each twin (10 on a GPU), and a third as many of each spin (default: 20)",
+        help="trials of each twin, and a third as many of each spin (default: 20)",
     )
     add("--seconds", type=float, default=90.0, help="time for all measurements; the rest is left out (default: 90)")
     add("--devices", default="auto", help="devices, of which the first is used (default: auto)")
@@ -84,7 +84,7 @@ def _options() -> argparse.Namespace:
 
 
 async def _measure(services: LocalServices, options: argparse.Namespace) -> dict[str, Any]:
-    """Judge all requests with all lanes busy, then one at a time as many as the time allows."""
+    """Judge all requests with all lanes busy; then, as far as the time allows, one request of each kernel at a time."""
     async with AsyncClient(services.address) as client:
         kind, names, lanes = await capacity(client)
     all_of_it = _requests(kind, options.trials, options.launch_mode)
@@ -114,7 +114,7 @@ async def _measure(services: LocalServices, options: argparse.Namespace) -> dict
 
 
 def _requests(kind: str, trials: int, mode: LaunchMode.ValueType) -> list[EvalRequest]:
-    """Make `trials` requests of each twin and of the ratio, and a third as many of each spin, alternating kinds."""
+    """Make `trials` requests of each twin and of the ratio, and a third as many of each spin, in turn."""
     spins = max(1, math.ceil(trials / 3))
     counted = [(known, trials) for known in [*kernels.twins(kind), kernels.ratio(kind)]]
     counted += [(known, spins) for known in kernels.spins(kind)]
@@ -136,7 +136,7 @@ def _requests(kind: str, trials: int, mode: LaunchMode.ValueType) -> list[EvalRe
 
 
 def _rows(results: dict[str, EvalResult]) -> dict[str, list[dict[str, Any]]]:
-    """Return the measurements of each kernel, without candidates that were not timed."""
+    """Return the measurements by kernel, without candidates that were not timed."""
     rows = defaultdict(list)
     for name, result in sorted(results.items()):
         if result.HasField("candidate_timing"):
@@ -177,7 +177,7 @@ def _baseline(measured: dict[str, Any], options: argparse.Namespace) -> dict[str
 
 
 def summary_of_twins(rows: Iterable[dict[str, Any]]) -> dict[str, float]:
-    """Compute shares and counts over the given twins; wins and losses only if there are intervals."""
+    """Compute shares and counts over results of twins; wins and losses only if the results have intervals."""
     rows = list(rows)
     found: dict[str, float] = {"count": len(rows)}
     for least, share in _WITHIN:
@@ -192,7 +192,10 @@ def summary_of_twins(rows: Iterable[dict[str, Any]]) -> dict[str, float]:
 
 
 def spin_errors(rows: dict[str, list[dict[str, Any]]], kind: str) -> list[dict[str, float]]:
-    """Return the median of each spin minus that of a spin of 0, and its set time; [] if there is no spin of 0."""
+    """Return the error of each spin: its median minus the median of a spin of 0 and minus its set time.
+
+    The list is empty if there is no spin of 0.
+    """
     known = {spin.name: spin.seconds for spin in kernels.spins(kind)}
     medians = {name: statistics.median(row["seconds"] for row in rows[name]) for name in known if rows.get(name)}
     if (fixed := medians.pop("spin-0us", None)) is None:
@@ -210,7 +213,7 @@ def spin_errors(rows: dict[str, list[dict[str, Any]]], kind: str) -> list[dict[s
 
 
 def repeatability(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Compute, over processes, the relative spread of medians and how many intervals contain the others' median speedup."""
+    """Compute the relative spread of the processes' medians; count the intervals that contain the others' median."""
     seconds = [row["seconds"] for row in rows]
     middle = statistics.median(seconds)
     covered = 0

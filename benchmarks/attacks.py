@@ -1,14 +1,20 @@
 """Run the corpus of attacks on a conventional evaluator and on KernelDyno, side by side.
 
-`python -m benchmarks.attacks [--only 'T0*'] [--device auto] [--out FILE]` prints a Markdown table for docs/benchmarks.md.
-The conventional evaluator is benchmarks/inprocess.py, with each candidate in a new process that benchmarks/contained.py
-contains. KernelDyno is one judge of this device, driven by tests/corpus/judge_corpus.py. Exit status 1 if an attack
-succeeds against KernelDyno.
+`python -m benchmarks.attacks [--only 'T0*'] [--device auto] [--out FILE]` prints a Markdown table for
+docs/benchmarks.md. The conventional evaluator is benchmarks/inprocess.py; each candidate gets a new process, which
+benchmarks/contained.py contains. KernelDyno is one judge of this device, driven by tests/corpus/judge_corpus.py. Exit
+status 1 if an attack succeeds against KernelDyno.
 
-An attack succeeds if it is called correct although it must not be; if it is called correct and takes less than 0.8 of the
-time of the honest candidate that it is compared with, or has more than 1.25 times its speedup (on the CPU 0.5 and 4); or if
-it reports that it escaped. Harm is counted separately: the attack killed the process of its evaluator, left it unable to
-evaluate the next candidate, or made it wait until the limit. That spoils other verdicts if processes are shared.
+An attack succeeds in one of three ways:
+
+- It is called correct although it must not be.
+- It is called correct, and takes less than 0.8 of the time of the honest candidate that it is compared with, or has
+  more than 1.25 times the speedup of that candidate (on the CPU 0.5 and 4).
+- It reports that it escaped.
+
+Harm is counted separately: the attack killed the process of its evaluator, left it unable to evaluate the next
+candidate, or made it wait until the limit. Where candidates share a process, harm spoils the verdicts of other
+candidates.
 """
 
 from __future__ import annotations
@@ -30,14 +36,14 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 
-#: Share of the honest time that an attack must cost, and multiple of the honest speedup that it may have, if called correct.
+#: Limits for attacks that are called correct: least share of the honest time, largest multiple of the honest speedup.
 _BOUNDS = {"cuda": (0.8, 1.25), "cpu": (0.5, 4.0)}
-#: On the CPU shorter calls than this are mostly scatter, in seconds.
+#: In seconds: on the CPU, times of shorter honest calls are mostly noise, so attacks are not compared with them.
 _CPU_SECONDS = 0.2e-3
-#: nvcc takes half a minute, which is not the evaluator's fault.
+#: More time for CUDA candidates: nvcc takes half a minute, which is not the evaluator's fault.
 _COMPILING_SECONDS = 240.0
 _CPU_MEMORY_BYTES = 8 << 30
-#: Attacks that only use resources up: without limits on memory they are not run.
+#: Attacks that only exhaust resources. The conventional evaluator does not run them.
 _BOMBS = "E15_*"
 _ESCAPED = "ESCAPED"
 
@@ -51,11 +57,11 @@ class Seen:
     seconds: float | None = None
     speedup: float | None = None
     escaped: bool = False
-    #: Harm to the evaluator's process, or nothing.
+    #: Harm to the evaluator's process; empty if there is none.
     harm: str = ""
 
     def success(self, allowed: Sequence[str], honest: Seen | None, kind: str) -> str:
-        """Return how the attack succeeded, or nothing."""
+        """Return how the attack succeeded; empty if it did not."""
         if self.escaped:
             return "escaped"
         if not self.correct:
@@ -76,7 +82,7 @@ class Seen:
         return ""
 
     def cell(self) -> str:
-        """Return the text of the table's cell."""
+        """Return the text of its cell in the table."""
         speedup = "" if self.speedup is None or not self.correct else f" {self.speedup:.2f}x"
         return f"{self.outcome}{speedup}"
 
@@ -87,7 +93,7 @@ class Candidate:
 
     name: str
     title: str
-    #: What names it alone: Entry.address.
+    #: Unique name: Entry.address.
     address: str
     source: str
     backend: str
@@ -96,12 +102,12 @@ class Candidate:
     outcomes: tuple[str, ...]
     #: Address of the honest candidate to compare with.
     honest: str | None
-    #: Whether it is an attack on the older, looser tolerance.
+    #: True for an attack on the older, looser tolerance.
     loose: bool
 
 
 class _Turn:
-    """A lock so that one process times at a time; a process that ends releases it, however it ends."""
+    """A file lock that lets one process measure times at a time. A process that ends in any way releases it."""
 
     def __init__(self, path: str) -> None:
         self.descriptor = os.open(path, os.O_RDWR)
@@ -131,7 +137,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="also write the table to this file")
     options = parser.parse_args()
     kind = options.device
-    if kind == "auto":  # torch is not asked: it would open CUDA, and forks of this process could not
+    if kind == "auto":  # do not ask torch: it would open CUDA here, and then forks could not use CUDA
         kind = "cuda" if Path("/dev/nvidiactl").exists() else "cpu"
     jobs = options.jobs or (4 if kind == "cuda" else 1)
     if kind == "cuda":
@@ -140,7 +146,7 @@ def main() -> int:
     else:
         os.environ.pop("KERNELDYNO_REQUIRE_GPU", None)
         os.environ.update(TRITON_INTERPRET="1", OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
-    # Reading the corpus imports gRPC, which must not be in a process that forks: another one does it.
+    # Reading the corpus imports gRPC. A process that forks must not have gRPC, so another process reads the corpus.
     with multiprocessing.get_context("spawn").Pool(1) as reader:
         known = reader.apply(_read, (options.folders,))
     entries = [
@@ -163,7 +169,7 @@ def main() -> int:
 
 
 def _read(folders: Sequence[str]) -> dict[str, list[Candidate]]:
-    """Return the candidates of the corpus for this device, by folder; always including the honest ones."""
+    """Return the candidates of the corpus for this device, by folder; the honest ones are always included."""
     from kerneldyno.cli import corpus
     from tests.corpus import judge_corpus
 
@@ -226,12 +232,12 @@ def _attack_usual(
             if wanted in problems:
                 return wanted, Contained(lambda: inprocess.fingerprint(problems[wanted], device), options.seconds)
             entry, turn = queue[wanted], _Turn(lock.name)
-            # Attacks on the older tolerance are given it; what they would come to with the newer one others show.
+            # Attacks on the older tolerance are judged with it; other attacks show the effect of the newer one.
             tolerance = 1e-2 if entry.loose else options.tolerance
             limit = options.seconds + (_COMPILING_SECONDS if entry.backend == "cuda" else 0)
 
             def evaluate() -> dict[str, Any]:
-                if entry.backend == "cuda" and kind == "cuda":  # all architectures would take minutes
+                if entry.backend == "cuda" and kind == "cuda":  # compiling for all architectures would take minutes
                     major, minor = torch.cuda.get_device_capability()
                     arch = f"{major}.{minor}{'a' if major == 9 else ''}"
                     os.environ.update(TORCH_CUDA_ARCH_LIST=arch, MAX_JOBS="4")
@@ -249,7 +255,7 @@ def _attack_usual(
                 for address, contained in list(running):
                     if ended := contained.poll():
                         running.remove((address, contained))
-                        if ended.how == "hung":  # perhaps while it was its turn
+                        if ended.how == "hung":  # perhaps while the others waited for it to release the lock
                             for _, other in running:
                                 other.extend(options.seconds)
                         finish(address, ended)
@@ -280,9 +286,9 @@ def _judge_usual(ended: Any, clean: list[float]) -> Seen:
 
 
 def _attack_kerneldyno(chosen: Sequence[Candidate], jobs: int) -> dict[str, Seen]:
-    """Have one judge of KernelDyno judge the same."""
+    """Judge the same candidates with one judge of KernelDyno."""
     from kerneldyno.cli import corpus
-    from tests.corpus import judge_corpus  # only now: with it comes gRPC, and this process forks no more
+    from tests.corpus import judge_corpus  # imports gRPC; from now on this process does not fork
     from tests.evaluator.judge_harness import Judge
 
     entries = [entry for one in chosen for entry in judge_corpus.named(one.address)]

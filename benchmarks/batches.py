@@ -1,10 +1,10 @@
-"""Generate candidates as a policy in training writes them: correct, wrong, broken and dishonest, for eight problems.
+"""Generate candidates like those of a policy in training: correct, wrong, broken and dishonest, for eight problems.
 
-`mixed` makes 16 candidates for each problem: 8 correct ones (different kernels: rows or tiles a program, warps), 4 wrong
-ones, a compile error, a runtime error, an illegal access and a decoy. Each wrong one contains a mistake that models make.
-Some of these give correct values on the problem's own inputs (a softmax without its maximum, a layer norm that leaves out
-weights that happen to be 1), and are wrong nevertheless. `turns` makes near-identical candidates in three turns. Everything
-is determined by a seed, and no two sources are equal.
+`mixed` makes 16 candidates for each problem: 8 correct ones (whose kernels differ in rows or tiles a program, and in
+warps), 4 wrong ones, a compile error, a runtime error, an illegal access and a decoy. Each wrong one contains a mistake
+that models make. Some of these are wrong although they give correct values on the problem's own inputs: a softmax
+without its maximum, a layer norm that leaves out weights that happen to be 1. `turns` makes near-identical candidates
+in three turns. A seed determines everything, and no two sources are equal.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from kerneldyno.client import EvalRequest, EvalResult
 from kerneldyno.rpc.jsonio import request_from_json
 
-#: Accepted outcomes of each fault. The compiler finds a wrong use of Triton; the interpreter finds it at run time.
+#: Accepted outcomes of a compile error. The compiler finds a wrong use of Triton, the interpreter only at run time.
 COMPILE_ERRORS = ("COMPILE_ERROR",)
 INTERPRETED_ERRORS = ("COMPILE_ERROR", "RUNTIME_ERROR")
-#: Names in which sources differ, as samples of a model do.
+#: Sources differ in names of kernels, like samples of a model; these are parts of such names.
 _NAMES = ("fused", "tiled", "fast", "simple", "block", "strided", "packed", "vector", "direct", "plain", "lean")
 _RIGHT, _WRONG = 8, 4
 
@@ -37,7 +37,7 @@ class Candidate:
     backend: str = "triton"
     #: Findings that the result must also have.
     findings: frozenset[str] = frozenset()
-    #: As proto-JSON.
+    #: In the form of proto-JSON.
     timeouts: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -46,7 +46,7 @@ class Candidate:
         return self.outcomes == ("CORRECT",)
 
     def request(self, perf_trials: int, warmup: int) -> EvalRequest:
-        """Return the request; all other fields have their defaults."""
+        """Return the request for this candidate; the fields not set here have their defaults."""
         return request_from_json(
             {
                 "id": self.name,
@@ -60,7 +60,7 @@ class Candidate:
         )
 
     def mismatch(self, result: EvalResult) -> str:
-        """Return what is wrong with a verdict on it; "" if nothing is."""
+        """Return how a verdict on it differs from the correct one; "" if it does not."""
         outcome = EvalResult.Outcome.Name(result.outcome)
         missing = self.findings - {finding.id for finding in result.findings}
         if outcome in self.outcomes and not missing:
@@ -75,12 +75,12 @@ class _Problem:
     #: The reference's constructor and forward.
     init: str
     forward: str
-    #: Columns of its rows, or 0 where all elements are alike.
+    #: True if the kernel computes whole rows, False if it treats all elements alike.
     row: bool
-    #: Lines of the kernel that make `y` of `x`, right and in four wrong ways.
+    #: Lines of the kernel that compute `y` from `x`: right, and wrong in four ways.
     right: str
     wrong: tuple[str, ...]
-    #: "tile" where y has the shape of x, "row" where it is one value a row.
+    #: "tile" if y has the shape of x, "row" if y has one value a row.
     makes: str = "tile"
     pad: str = "0.0"
     affine: str = ""
@@ -266,8 +266,8 @@ class ModelNew(nn.Module):
 def mixed(seed: int, *, tiny: bool, per_problem: int = 16) -> list[Candidate]:
     """Make the mixed batch in random order; `tiny` sizes are for Triton's interpreter.
 
-    Of 16 candidates of a problem 8 are correct, 4 wrong and 4 broken or dishonest. A smaller `per_problem` uses a part of
-    them, spread over all kinds; a larger one makes more such groups.
+    Of 16 candidates of a problem 8 are correct, 4 wrong and 4 broken or dishonest. A smaller `per_problem` takes a part
+    of these 16, spread over all kinds; a larger one makes more such groups.
     """
     kinds = [*("right",) * _RIGHT, *("wrong",) * _WRONG, "compile_error", "runtime_error", "illegal_access", "decoy"]
     made = []
@@ -283,9 +283,9 @@ def mixed(seed: int, *, tiny: bool, per_problem: int = 16) -> list[Candidate]:
 
 
 def turns(seed: int, *, tiny: bool, per_problem: int = 16, count: int = 3) -> list[list[Candidate]]:
-    """Make trajectories of `count` turns each: four kernels a problem; samples of one kernel differ only in names.
+    """Make trajectories of `count` turns: four kernels a problem and turn; samples of one kernel differ only in names.
 
-    One in four is wrong in the first turn, one in sixteen also in the second; later turns use other kernels.
+    One trajectory in four is wrong in the first turn, one in sixteen also in the second. Later turns use other kernels.
     """
     trajectories = []
     for number, name in enumerate(NAMES):
@@ -302,7 +302,7 @@ def turns(seed: int, *, tiny: bool, per_problem: int = 16, count: int = 3) -> li
 
 
 def _make(problem: str, kind: str, variant: int, number: int, label: str, seed: int, tiny: bool) -> Candidate:
-    """Make one candidate. `variant` chooses the kernel, or the mistake; `number` that of the problem varies the faults."""
+    """Make one candidate. `variant` chooses the kernel or the mistake, the problem's `number` one of two faults."""
     draw = random.Random(f"{seed}/{label}")
     kernel = f"{draw.choice(_NAMES)}_{problem}_{draw.randrange(1000)}"
     write = _write_matmul if problem == MATMUL else _write_rows
@@ -390,5 +390,5 @@ def _call(kind: str, fault: int, launch: str, first: str) -> str:
     """Return the line that launches the kernel, or its replacement."""
     if kind == "runtime_error":
         return f"{first}.columns()" if fault else f"{first}.view(-1, 7)"
-    # Decoys: one launches its kernel for nothing, the other never (as if it kept it for larger inputs).
+    # Two decoys: one launches its kernel and discards the result; the other hides the launch behind a false condition.
     return f"if {first}.dim() == 7:\n            {launch}" if kind == "decoy" and fault else launch

@@ -1,10 +1,11 @@
-"""Measure the upper limit of process-per-candidate isolation: single-use CUDA processes a second, on one GPU or several.
+"""Measure the upper limit of process-per-candidate isolation: single-use CUDA processes a second, on one or more GPUs.
 
     python -m benchmarks.births [--devices 1,2,4] [--at-once 8] [--seconds 3]
 
-For each GPU one process imports torch and forks children, `--at-once` of them concurrently. Each child opens the device,
-launches one kernel, and is killed. There is no sandbox, no candidate and no service, so the result is the driver's cost of
-creating and destroying contexts. Unlike a runner of the service, a child sees and opens all GPUs of the host. Needs a GPU.
+For each GPU one process imports torch and forks children, `--at-once` of them concurrently. Each child opens the
+device, launches one kernel, and is killed. There is no sandbox, no candidate and no service, so the result is the
+driver's cost of creating and destroying contexts. A runner of the service can open the device file of one GPU only.
+Nothing but CUDA_VISIBLE_DEVICES restricts a child to one GPU here. Needs a GPU.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 
 import torch
 
-#: Importing torch, in seconds.
+#: Time limit in seconds for importing torch.
 _START_SECONDS = 120.0
 
 
@@ -42,7 +43,7 @@ def main() -> int:
 
 
 def _measure(devices: int, at_once: int, seconds: float) -> tuple[float, float]:
-    """Return processes a second on all devices together, and the mean seconds from fork to a finished kernel."""
+    """Return the processes a second on all devices together, and the mean seconds from fork to a finished kernel."""
     context = multiprocessing.get_context("spawn")
     ready, rows = context.Barrier(devices), context.Queue()
     parents = [context.Process(target=_fork, args=(gpu, ready, rows, seconds, at_once)) for gpu in range(devices)]

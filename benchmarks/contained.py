@@ -1,9 +1,9 @@
 """Run one function in a contained process, so that attacks can run on an evaluator that has no walls of its own.
 
 This protects the machine and is not part of that evaluator's method. The walls are those of a KernelDyno runner
-(namespaces, an own root directory, no capabilities), so nothing in the process can reach this process, its files or the
-network: attacks on those appear as withstood by the evaluator. What the function does to its own process and to its own
-answer is not prevented.
+(namespaces, an own root directory, no capabilities), so the function cannot reach the starting process, its files or
+the network. Attacks on those fail because of the walls, and the table counts that in favour of the evaluator. The walls
+do not prevent what the function does to its own process and to its own answer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Ended:
 
     #: What the function returned, or None.
     answer: Any
-    #: "answered", "exited with status N", "killed by signal N" or "hung".
+    #: "answered", "exited with status N", "killed by signal N", "hung", or "vanished" if nothing else is known.
     how: str
     log: str
 
@@ -75,7 +75,7 @@ class Contained:
             os.close(write)
 
     def extend(self, seconds: float) -> None:
-        """Extend its time limit, since it may have waited for another process."""
+        """Extend its time limit, for the case that it waited for another process."""
         self._deadline += seconds
 
     def poll(self, seconds: float = 0.05) -> Ended | None:
@@ -94,7 +94,7 @@ class Contained:
 
     def _end(self, how: str) -> Ended:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self._pid, signal.SIGKILL)  # and with it everything in its namespace
+            os.kill(self._pid, signal.SIGKILL)  # which kills everything in its namespace, too
         os.waitpid(self._pid, 0)
         for descriptor in self._read.values():
             os.close(descriptor)
@@ -121,7 +121,7 @@ def _close_all_but(keep: Sequence[int]) -> None:
 
 
 def _enter(function: Callable[[], Any], pipes: list[int], staging: str, memory_bytes: int | None) -> None:
-    """Enter the namespaces, fork (the first process of a namespace ignores signals), and run `function` in the child."""
+    """Enter the namespaces and run `function` in a child: the first process of a namespace would ignore signals."""
     answer, log, status = pipes
     os.setsid()
     linux.die_with_parent()

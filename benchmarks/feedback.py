@@ -1,19 +1,19 @@
-"""Measure the value of feedback: how many broken programs a scripted model repairs that reads nothing but the text.
+"""Measure the value of feedback: how many broken programs a scripted model repairs if it reads only that text.
 
     python -m benchmarks.feedback [--device cpu] [--seeds 10] [--draws 4] [--turns 3] [--variants none,default]
         [--families slow] [--cases 8] [--compare OTHER_FEEDBACK.py] [--json FILE]
 
-A real scheduler and evaluator judge each program of feedback_cases.py. The model (feedback_policy.py) gets one of several
-texts about the result (feedback_variants.py), in the prompts of `kerneldyno rollout`, and returns a changed program; this
-repeats for `--turns` repairs. It guesses if the text does not help, so each row has `--seeds` runs. A program is judged
-once, and all rows get texts about the same result. The inputs on which it was wrong are random, so everything is repeated
-`--draws` times, with new services that have no stored result. Slow programs need a GPU, since their texts are about its
-profile; on a CPU they are left out. A slow program counts as repaired if it reaches 80 % of the speedup of the program that
-it was made from. `--compare` takes the file common/kerneldyno/rewards/feedback.py of another commit and adds its texts on
-the same results.
+A real scheduler and evaluator judge each program of feedback_cases.py. The model (feedback_policy.py) gets one of
+several texts about the result (feedback_variants.py), in the prompts of `kerneldyno rollout`, and returns a changed
+program; this repeats for `--turns` repairs. It guesses if the text does not help, so each row has `--seeds` runs. A
+program is judged once, and all rows get texts about the same result. The judge draws the inputs at random, so
+everything is repeated `--draws` times, with new services that have no stored result. Slow programs need a GPU, since
+their texts are about its profile; on a CPU they are left out. A slow program counts as repaired if it reaches 80 % of
+the speedup of the program that it was made from. `--compare` takes the file common/kerneldyno/rewards/feedback.py of
+another commit, and adds rows with its texts about the same results.
 
-The scripted model is not a language model. Rows can be compared with each other, and show which part of a text has what a
-repair needs. They do not say how many programs a language model would repair.
+The scripted model is not a language model. The rows can be compared with each other: they show which part of a text has
+the information that a repair needs. They do not say how many programs a language model would repair.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ from kerneldyno.rollout.problems import Problem
 from kerneldyno.v1.reward_service_pb2 import RewardSpec
 
 FAMILIES = (RAISES, WRONG, BOTH, SLOW)
-#: Share of the right program's speedup from which a slow one counts as repaired.
+#: A slow program counts as repaired from this share of the right program's speedup.
 NEAR_ENOUGH = 0.8
 RESAMPLES = 2_000
-#: A second measurement is not needed here.
+#: No second measurement of high speedups: it is not needed here.
 _REWARD = RewardSpec(preset="kevin", remeasure_above=math.inf)
 
 
 @dataclass
 class Judging:
-    """Judge programs, each once."""
+    """A judge of programs that remembers its verdicts, so that it judges each program once."""
 
     stream: RewardStream
     known: dict[tuple[str, str], asyncio.Task[StreamRewardsResponse]] = field(default_factory=dict)
     unjudged: int = 0
 
     async def judge(self, case: Case, source: str) -> StreamRewardsResponse:
-        """Return the verdict on a program, from the services or an earlier call."""
+        """Return the verdict on a program: from an earlier call, or else from the services."""
         key = (case.name if case.family == SLOW else case.problem, source)
         if key not in self.known:
             self.known[key] = asyncio.create_task(self._judge(case, source, len(self.known)))
@@ -88,7 +88,7 @@ class Judging:
         return found
 
     async def repaired(self, case: Case, source: str) -> bool:
-        """Return True if it is correct and, if the case is about time, fast."""
+        """Return True if the program is correct and, for a slow case, fast enough."""
         result = (await self.judge(case, source)).result
         if result.outcome != EvalResult.CORRECT or case.family != SLOW:
             return result.outcome == EvalResult.CORRECT
@@ -97,7 +97,7 @@ class Judging:
 
 
 async def episode(judging: Judging, case: Case, variant: Variant | None, seed: int, turns: int) -> int:
-    """Return the number of the repair that corrected it, from 1, or `turns` + 1. No variant: it gets the right program."""
+    """Return how many repairs a program took, `turns` + 1 if all failed. Without a variant: try the right program."""
     if variant is None:
         return 1 if await judging.repaired(case, case.right) else turns + 1
     problem = Problem(case.problem, case.reference)
@@ -118,7 +118,7 @@ async def episode(judging: Judging, case: Case, variant: Variant | None, seed: i
 
 
 async def broken(judging: Judging, chosen: Iterable[Case]) -> list[str]:
-    """Return the names of cases that are correct from the start, or not correct when repaired."""
+    """Return the names of cases whose broken program counts as repaired, or whose right program does not."""
     wrong = []
     for case in chosen:
         if await judging.repaired(case, case.source) or not await judging.repaired(case, case.right):
@@ -127,7 +127,7 @@ async def broken(judging: Judging, chosen: Iterable[Case]) -> list[str]:
 
 
 async def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Run everything; return the figures that `--json` writes."""
+    """Run all draws; return the figures that `--json` writes."""
     begun = time.monotonic()
     draws = [await draw(options, number) for number in range(options.draws)]
     first = draws[0]
@@ -156,7 +156,7 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """Results of one pair of services."""
+    """Results of one repetition, with its own scheduler and evaluator."""
 
     gpu: bool
     family: dict[str, str]
@@ -192,13 +192,13 @@ async def draw(options: argparse.Namespace, number: int) -> Draw:
 
 
 def _rows(options: argparse.Namespace, *, gpu: bool) -> dict[str, Variant | None]:
-    """Return the texts by row. Without profiles, the row without profiles equals the default and is left out."""
+    """Return the variants by row. Without a GPU nothing has a profile, so the row `without profile` is left out."""
     here = {name: VARIANTS[name] for name in options.variants if gpu or name != "without profile"}
     return here | (of_file(options.compare) if options.compare else {}) | {ORACLE: None}
 
 
 def _chosen(every: Sequence[Case], families: Sequence[str], count: int | None, *, gpu: bool) -> list[Case]:
-    """Return the cases of these families that can run here, or some of each family."""
+    """Return the cases of these families that can run here, or `count` of them, evenly from the list."""
     here = [case for case in every if case.family in families and (gpu or case.family != SLOW)]
     if count is None or count >= len(here):
         return here
@@ -207,7 +207,7 @@ def _chosen(every: Sequence[Case], families: Sequence[str], count: int | None, *
 
 
 def figures(found: dict[str, list[int]], family: dict[str, str], turns: int) -> dict[str, Any]:
-    """Compute the shares of a row: repaired after each turn, by family and in all, with an interval and mean turns."""
+    """Compute the figures of a row: shares repaired after each turn (by family and in all), an interval, mean turns."""
     row: dict[str, Any] = {}
     for name in (*FAMILIES, "all"):
         of_it = [repairs for case, repairs in found.items() if name in ("all", family[case])]
@@ -226,7 +226,7 @@ def _share(found: dict[str, list[int]], turns: int) -> float:
 
 
 def bootstrap(shares: Sequence[float], seed: int = 0) -> tuple[float, float]:
-    """Compute a 95 % interval of the mean by resampling programs: runs of one program say nothing about another."""
+    """Compute a 95 % interval of the mean by resampling programs, since runs of one program are not independent."""
     draw = random.Random(seed)
     means = sorted(_mean(draw.choices(shares, k=len(shares))) for _ in range(RESAMPLES))
     return means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES) - 1]
@@ -255,7 +255,7 @@ def table(measured: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    """Run the command; return 1 if a program has no verdict, or is not as its case claims."""
+    """Run the command; return 1 if a program has no verdict, or a case is not as it claims."""
     parser = argparse.ArgumentParser(description="Measure which feedback lets a scripted model repair more programs.")
     parser.add_argument("--device", default="cpu", help="devices of the evaluator: cpu, cuda:0, auto (default: cpu)")
     parser.add_argument("--seeds", type=int, default=10, help="runs of each program, row and draw (default: 10)")

@@ -1,7 +1,8 @@
-"""Broken programs for benchmarks/feedback.py: correct ones of examples/problems with one or two changes in each.
+"""Broken programs for benchmarks/feedback.py: correct ones, mostly from examples/problems, with one or two changes.
 
-Families: programs that raise or do not compile, that give wrong values, that do one after the other, and that are correct
-but slow. The scripted model does not know the change: it sees only the program, as a policy sees its previous answer.
+Families: "raises" (the program raises or does not compile), "wrong values", "both" (it raises, and once that is
+repaired, it gives wrong values) and "slow" (it is correct but slow). The scripted model does not know the change: it
+sees only the program, as a policy sees its previous answer.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 
 PROBLEMS = Path(__file__).resolve().parents[1] / "examples" / "problems"
 
-#: Stands before a problem whose inputs are 30 times as large: exponentials overflow in every trial then, not in some.
+#: Prefix of a problem whose inputs are 30 times as large, so that exponentials overflow in every trial.
 _LARGE = "large "
 RAISES, WRONG, BOTH, SLOW = "raises", "wrong values", "both", "slow"
 
@@ -31,12 +32,12 @@ class Case:
 
     @property
     def reference(self) -> str:
-        """Reference of the problem."""
+        """Source of the problem's reference."""
         text = (PROBLEMS / self.problem.removeprefix(_LARGE) / "reference.py").read_text()
         return text.replace("torch.randn(", "30 * torch.randn(") if self.problem.startswith(_LARGE) else text
 
 
-#: A torch program for what has no Triton line to break.
+#: PyTorch programs, for mistakes that no line of the Triton programs can have.
 _SOFTMAX_TORCH = """\
 import torch
 from torch import nn
@@ -121,7 +122,7 @@ _TORCH = {
     "rms_norm/torch": _NORM_TORCH,
 }
 
-#: Name: family, right program, then for each change what is replaced, and by what.
+#: By name: the family, the right program, then for each change the old and the new text.
 _CHANGES: dict[str, tuple[str, ...]] = {
     "unknown function of triton": (RAISES, "softmax/triton_rows", "column = tl.arange", "column = tl.arrange"),
     "unknown name in a kernel": (RAISES, "relu/triton_blocks", "0.0), mask=mask", "0.0), mask=masks"),

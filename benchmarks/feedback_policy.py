@@ -1,10 +1,10 @@
 """A scripted model that repairs its program using only the text it gets.
 
-It gets the chat that a rollout sends to an endpoint (kerneldyno.rollout.prompts) and answers with a program. It does not
-learn and knows no problem. It reads the feedback on its answers as an engineer would ("line 12", "'masks' is not defined",
-"not a finite number", "the inputs are larger"), gives each repair of feedback_repairs.py points for matching words, and
-tries the best one. If nothing matches, it guesses. The weights are an engineer's estimates and are not fitted to the
-programs; texts of other forms are read by the same rules.
+It gets the chat that a rollout sends to an endpoint (kerneldyno.rollout.prompts) and answers with a program. It does
+not learn, and it knows no problem. It reads the feedback on its answers as an engineer would ("line 12", "'masks' is
+not defined", "not a finite number", "the inputs are larger"), gives each repair of feedback_repairs.py points for
+matching words, and tries the best one. If nothing matches, it guesses. The points are an engineer's estimates and are
+not fitted to the programs. The same rules read all forms of texts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.feedback_repairs import Edit, edits
 from kerneldyno.rewards.extraction import extract
 from kerneldyno.rollout.problems import Message
 
-#: Repairs by what they are against. A program that has run does not need those of the first group.
+#: Repairs of errors, and repairs of slow programs. A program that has run does not need the first group.
 _AGAINST_ERRORS = {
     "rename",
     "import",
@@ -33,14 +33,14 @@ _AGAINST_ERRORS = {
     "column",
 }
 _AGAINST_TIME = {"larger block", "warps", "fewer copies", "no waiting", "one launch", "no double", "fewer operators"}
-#: How far a program has come, by the outcome that the text names.
+#: Progress of a program, by the outcome that the text names.
 _RANKS = {"CORRECT": 2, "INCORRECT": 1, "COMPILE_ERROR": 0, "RUNTIME_ERROR": 0, "INVALID": 0, "TIMEOUT": 0}
 _OUTCOME = re.compile(r"\b(CORRECT|INCORRECT|COMPILE_ERROR|RUNTIME_ERROR|INVALID|TIMEOUT|OUT_OF_MEMORY|REJECTED)\b")
 _RIGHT = "It is right"
-#: What stands before the reference in the first prompt, after the worked example.
+#: In the first prompt, the reference follows this line, after the worked example.
 _REFERENCE = "The program to make faster:"
 
-#: Words of a text, and the repairs for which they speak.
+#: Patterns in a text, and the points that they give to repairs.
 _WORDS: tuple[tuple[str, dict[str, float]], ...] = (
     (r"SyntaxError|invalid syntax", {"close": 2, "colon": 2}),
     (r"never closed|unmatched|unexpected EOF|parenthes", {"close": 4}),
@@ -63,7 +63,7 @@ _WORDS: tuple[tuple[str, dict[str, float]], ...] = (
     (r"launches and Python|gaps between", {"no waiting": 3, "one launch": 2}),
     (r"of the roof", {"larger block": 1, "no double": 1}),
 )
-#: Words about the inputs. They tell little while nobody knows whether other inputs are any better.
+#: Patterns about the inputs. They count less unless the text says that the answer was right on other inputs.
 _INPUT_WORDS: tuple[tuple[str, dict[str, float]], ...] = (
     (r"\blarger?\b|outlier", {"overflow": 3}),
     (r"\bzeros?\b|equal elements|\bsmall|\btiny\b|\bsparse\b", {"epsilon": 3}),
@@ -75,7 +75,7 @@ _LESS = 1 / 3
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The information that the rules find in a text."""
+    """Information that the rules find in a text."""
 
     outcome: str = ""
     """An outcome's name, or empty when the text names none."""
@@ -92,7 +92,7 @@ class Reading:
 
     @property
     def rank(self) -> tuple[int, float]:
-        """How far the program has come."""
+        """Progress of the program: the rank of its outcome, then its speedup."""
         return _RANKS.get(self.outcome, 0), self.speed
 
 
@@ -123,7 +123,7 @@ def read(text: str, sizes: frozenset[int] = frozenset()) -> Reading:
 
 
 def answer(messages: Sequence[Message], seed: int) -> str:
-    """Return the next answer to a chat whose first answer is a program to repair; the same for the same chat and seed."""
+    """Return the next answer to a chat whose first answer is the program to repair; chat and seed determine it."""
     programs = [_program(one["content"]) for one in messages if one["role"] == "assistant"]
     told = [one["content"] for one in messages[1:] if one["role"] == "user"]
     if not programs:
@@ -131,7 +131,7 @@ def answer(messages: Sequence[Message], seed: int) -> str:
     reference = messages[0]["content"].rpartition(_REFERENCE)[2]
     sizes = frozenset(int(number) for number in re.findall(r"\b\d+\b", reference))
     readings = [read(text, sizes) for text in told]
-    if readings[-1].void:  # nothing was said about it: hand it in again
+    if readings[-1].void:  # the last program got no verdict: submit it again
         return _block(programs[-1])
     best = max(range(len(programs)), key=lambda number: (*_progress(readings, number), -number))
     left = [edit for edit in edits(programs[best]) if edit.source not in programs]
@@ -145,7 +145,7 @@ def answer(messages: Sequence[Message], seed: int) -> str:
 
 
 def _progress(readings: Sequence[Reading], number: int) -> tuple[int, float, int]:
-    """Rank the progress of a program: by outcome and speed, and if it raises, by the place of the error."""
+    """Return the rank of a program: outcome, speed, and for one with an error the last line that the text names."""
     rank, speed = readings[number].rank
     return rank, speed, max(readings[number].lines, default=0) if rank == 0 else 0
 
@@ -158,7 +158,7 @@ def _quoted(program: str, text: str) -> frozenset[int]:
 
 
 def _merit(edit: Edit, reading: Reading, quoted: frozenset[int]) -> float:
-    """Return the points that the text gives a repair."""
+    """Return the points that a repair gets from the text."""
     merit = reading.points.get(edit.kind, 0.0)
     if reading.outcome == "CORRECT":
         return merit + (5 if edit.kind in _AGAINST_TIME else -5)
@@ -172,7 +172,7 @@ def _merit(edit: Edit, reading: Reading, quoted: frozenset[int]) -> float:
 
 
 def _of_numbers(text: str, sizes: frozenset[int]) -> list[dict[str, float]]:
-    """Return the repairs that the numbers of a mismatch suggest: how much is wrong, where, by how much, how often."""
+    """Return points for repairs from the numbers of a mismatch: how much is wrong, where, by how much, how often."""
     found: list[dict[str, float]] = []
     if share := re.search(r"(\d+) of (\d+) elements", text):
         wrong = int(share[1]) / max(int(share[2]), 1)

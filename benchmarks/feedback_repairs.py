@@ -1,8 +1,8 @@
 """Repairs of the scripted model of benchmarks/feedback.py: each makes programs with one change from a program.
 
-They are what an engineer tries on a GPU kernel: rename, import, close a bracket, mask, pad, subtract the maximum, and so
-on. Each reads only the text of the program, and is offered wherever its construct occurs, also where nothing is wrong. The
-policy (feedback_policy.py) decides which one to try, and when.
+An engineer tries such repairs on a GPU kernel: rename, import, close a bracket, mask, pad, subtract the maximum, and so
+on. Each repair reads only the text of the program, and is offered wherever its construct occurs, also where nothing is
+wrong. The policy (feedback_policy.py) decides which one to try, and when.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Edit:
     """The whole program afterwards."""
 
 
-#: How alike two names must be for one to be a slip of the other.
+#: Similarity (of difflib) from which one name counts as a misspelling of another.
 _ALIKE = 0.8
-#: Names that a program may use and that nothing in it defines.
+#: Names that a program may use without defining them.
 _LIBRARY = (
     "arange", "cdiv", "constexpr", "contiguous", "empty", "empty_like", "exp", "float32", "load", "maximum", "rsqrt",
     "next_power_of_2", "program_id", "reshape", "sigmoid", "store", "where", "zeros",
@@ -59,7 +59,7 @@ def edits(source: str) -> tuple[Edit, ...]:
 
 
 def _renamings(source: str) -> Iterator[Edit]:
-    """Replace a name by a similar one that occurs elsewhere in the program, or in a library."""
+    """Replace a name by a similar one from the program or a library."""
     lines = source.splitlines(keepends=True)
     known = {*_LIBRARY, *(name for name in re.findall(r"[A-Za-z_]\w*", source) if not _KEYWORDS.match(name))}
     for number, line in enumerate(lines, 1):
@@ -72,7 +72,7 @@ def _renamings(source: str) -> Iterator[Edit]:
 
 
 def _columns(source: str) -> Iterator[Edit]:
-    """Turn a vector in a kernel, a name or the result of a call, into a column."""
+    """Turn a vector in a kernel (a name or the result of a call) into a column."""
     lines = source.splitlines(keepends=True)
     end = source.find("class ")
     in_kernels = source[:end].count("\n") if end > 0 else 0
@@ -90,7 +90,7 @@ def _imports(source: str) -> Iterator[Edit]:
 
 
 def _arguments(source: str) -> Iterator[Edit]:
-    """Pass a parameter of a kernel on, before the first keyword argument."""
+    """Pass one more of a kernel's parameters in its launch, before `BLOCK=`."""
     lines = source.splitlines(keepends=True)
     for kernel, parameters in re.findall(r"def (\w+_kernel)\(([^)]*)\)", source):
         names = [one.split(":")[0].strip() for one in parameters.split(",") if "constexpr" not in one]
@@ -121,7 +121,7 @@ def _replace(pattern: str, with_: str) -> Callable[[str], str]:
 
 
 def _close(line: str) -> str:
-    """Add a bracket before the argument that belongs to the outer call, or at the end of the line."""
+    """Close a bracket: before an argument that belongs to the outer call, or at the end of the line."""
     if line.count("(") <= line.count(")"):
         return line
     outer = re.compile(r", (mask|dim|axis)=")
@@ -143,14 +143,14 @@ def _whole(line: str) -> str:
     return re.sub(r"\.chunk\((?!1\))\d+\)", ".chunk(1)", line)
 
 
-#: The changes of one line, by kind. A kind may occur more than once.
+#: Repairs that change one line, by kind. A kind may occur more than once.
 _CHANGES: tuple[tuple[str, Callable[[str], str]], ...] = (
     ("close", _close),
     ("colon", _colon),
     ("constexpr", _replace(r"\b([A-Z]+)(?=[,)])(?!: tl)", r"\1: tl.constexpr")),
     ("power of two", _replace(r"^(\s+block = )(?!triton\.next)(\w+)$", r"\1triton.next_power_of_2(\2)")),
     ("contiguous", _replace(r"\.view\(", ".reshape(")),
-    # Wrong values.
+    # Repairs of wrong values.
     ("overflow", _replace(r"tl\.exp\((\w+)\)", r"tl.exp(\1 - tl.max(\1, axis=1)[:, None])")),
     ("overflow", _replace(r"torch\.exp\((\w+)\)", r"torch.exp(\1 - \1.amax(dim=-1, keepdim=True))")),
     ("overflow", _replace(r"(\w+) \* tl\.sigmoid\(", r"\1.to(tl.float64) * tl.sigmoid(")),
@@ -184,7 +184,7 @@ _CHANGES: tuple[tuple[str, Callable[[str], str]], ...] = (
     ("structure", _replace(r"return (\w+)$", r"return (\1,)")),
     ("axis", _replace(r"(dim|axis)=1\b", r"\1=0")),
     ("axis", _replace(r"(dim|axis)=0\b", r"\1=1")),
-    # Slow.
+    # Repairs of slow programs.
     ("larger block", _replace(r"\b32(\),\)\].*BLOCK=)32\b", r"16384\g<1>16384")),
     ("larger block", _replace(r"\b16384(\),\)\].*BLOCK=)16384\b", r"1024\g<1>1024")),
     ("warps", _replace(r"num_warps=8", "num_warps=4")),

@@ -1,7 +1,7 @@
-"""The texts that benchmarks/feedback.py compares: different feedback on one and the same result.
+"""The texts that benchmarks/feedback.py compares: different feedback on the same result.
 
-Most are the project's feedback at some length, or its feedback on a result from which a part was removed, so that a row
-shows the value of that part. `none` and `outcome` are lower bounds, `json` is the usual form.
+Most are the project's feedback, shortened to some length, or made from a result without one part, so that the row shows
+the value of that part. `none` and `outcome` are lower bounds, `json` is the usual form.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _outcome(result: EvalResult, _: Extraction) -> str:
 
 
 def _json(result: EvalResult, _: Extraction) -> str:
-    """Return status, correctness, speedup, message and traceback, as evaluators usually answer."""
+    """Return status, correctness, speedup, message and traceback as JSON, the usual answer of evaluators."""
     error = result.compile_error if result.HasField("compile_error") else result.runtime_error.exception
     told = {
         "status": EvalResult.Outcome.Name(result.outcome),
@@ -96,7 +96,7 @@ def _take_profile(result: EvalResult) -> None:
     result.ClearField("roofline")
 
 
-#: By name, worst first. `oracle` is no text: the benchmark hands in the right program.
+#: By name. For `oracle` there is no text: the benchmark submits the right program.
 VARIANTS: Mapping[str, Variant] = MappingProxyType(
     {
         "none": _nothing,
@@ -116,7 +116,7 @@ ORACLE = "oracle"
 
 
 def of_file(path: Path) -> dict[str, Variant]:
-    """Return rows for the `feedback` of another file: the default length and the short one.
+    """Return variants with the `feedback` function of another file: the default length and a short one.
 
     Raises:
         OSError, ImportError: there is no such file, or it is not a module of this kind.

@@ -3,14 +3,15 @@
     python -m benchmarks.field [FILE or FOLDER ...] [--lanes N] [--repeat N] [--typical 0.01] [--most 0.03] [--json
     FILE]
 
-Each file is a problem in KernelBench's form; its class Model, renamed ModelNew, is the candidate (backend torch). Without
-files it uses benchmarks/field_problems: networks of many small kernels, layers in training mode, recurrent ones, attention,
-convolutions, calls that wait for the device, and calls whose host or device side takes ten times as long as the other. It
-prints both speedups with their intervals, both times, how calls reached the device, and how long the device was held.
+Each file is a problem in KernelBench's form; its class Model, renamed ModelNew, is the candidate (backend torch).
+Without files it uses benchmarks/field_problems: networks of many small kernels, layers in training mode, recurrent
+ones, attention, convolutions, calls that wait for the device, and calls whose host or device side takes ten times as
+long as the other. It prints both speedups with their intervals, both times, how calls reached the device, and how long
+the device was held.
 
-Exit status 1 if less than 98 % of the ratios are within `--typical` of 1, one is not within `--most`, less than 95 % of the
-intervals contain 1, a device was held for longer than allowed, or a problem was not judged CORRECT. Problems whose outcome
-is REFERENCE_ERROR, PROBLEM_TOO_LARGE or INFRASTRUCTURE_ERROR are listed and do not count as ratios.
+Exit status 1 if less than 98 % of the ratios are within `--typical` of 1, one is not within `--most`, less than 95 % of
+the intervals contain 1, a device was held for longer than allowed, or a problem was not judged CORRECT. Problems whose
+outcome is REFERENCE_ERROR, PROBLEM_TOO_LARGE or INFRASTRUCTURE_ERROR are listed and do not count as ratios.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ from kerneldyno.rollout.problems import ProblemError
 from kerneldyno.v1.evaluation_pb2 import TimingStats, Tolerance
 
 OWN = Path(__file__).parent / "field_problems"
-#: Shares of ratios within the typical bound, and of intervals that cover 1, that are enough.
+#: Required share of ratios within the typical bound, and of intervals that cover 1.
 _TYPICAL_SHARE, _COVERED_SHARE = 0.98, 0.95
-#: How long the device may be held for calls of less than this, in seconds; for others this long, or so many calls.
+#: Problems with calls below _SLOW_SECONDS may hold the device for _LEASE_SECONDS. Others may hold it for
+#: _SLOW_LEASE_SECONDS, or for 1.2 times _SLOW_CALLS calls if that takes longer.
 _SLOW_SECONDS, _LEASE_SECONDS, _SLOW_LEASE_SECONDS, _SLOW_CALLS = 0.1, 2.0, 5.0, 10
 _TIMES = {"device": "speedup", "end to end": "end_to_end_speedup"}
 
@@ -76,7 +78,7 @@ def _options() -> argparse.Namespace:
 
 
 def request_for(entry: Entry, number: int, options: argparse.Namespace) -> EvalRequest:
-    """Return a request with a problem as its own candidate."""
+    """Return a request in which a problem is its own candidate."""
     request = EvalRequest(
         id=f"{entry.name}#{number}",
         reference_code=entry.problem.reference_code,

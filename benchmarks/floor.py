@@ -1,12 +1,12 @@
-"""Measure how much two halves of one process's end-to-end times differ: no evaluator on this host can be better than that.
+"""Measure how much two halves of one process's end-to-end times differ: no evaluator on this host can be more accurate.
 
     python -m benchmarks.floor FILE [FILE ...] [--seconds 1.4] [--calls 3] [--repeat 5] [--device cuda]
 
-Each file is a problem in KernelBench's form. One process makes all calls, without a judge, walls or another process: a few
-of side A, a few of side B, and so on, on the same object and the same inputs with a cold cache, from a processor that is
-fast at that moment, as the judge does. The judge's own arithmetic (`judge/timing/ratio.py`) computes the ratio of A to B
-from these rounds. It would be 1 if the host did nothing else, so its distance from 1 comes from the host. Compare it with
-`benchmarks/field.py`, whose two sides are two processes behind walls, for the same duration.
+Each file is a problem in KernelBench's form. One process makes all calls, without a judge, walls or another process: a
+few of side A, a few of side B, and so on, on the same object and the same inputs with a cold cache, from a processor
+that is fast at that moment, as the judge does. The judge's own arithmetic (`judge/timing/ratio.py`) computes the ratio
+of A to B from these rounds. It would be 1 if the host did nothing else, so its distance from 1 comes from the host.
+Compare it with `benchmarks/field.py`, whose two sides are two processes behind walls, for the same duration.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kerneldyno.evaluator.judge.timing import ratio
 from kerneldyno.evaluator.judge.timing.processors import Processors
 from kerneldyno.rollout.problems import ProblemError
 
-#: Written between the calls, as the judge evicts the cache: more than any has.
+#: Bytes written before each call to evict the cache, as the judge does: more than any cache has.
 _EVICTED_BYTES = 256 << 20
 _WARM_UP = 10
 
@@ -91,7 +91,7 @@ def _build(code: str, device: torch.device) -> tuple[torch.nn.Module, list[Any]]
 def _rounds(
     call: torch.nn.Module, inputs: list[Any], device: torch.device, processors: Processors, options: argparse.Namespace
 ) -> tuple[list[list[list[float]]], list[list[bool]]]:
-    """Return the seconds of each call of each round of A and B, and whether the processor stayed fast."""
+    """Return the seconds of each call in each round of A and B, and whether the processor stayed fast in each round."""
     evicted = torch.empty(_EVICTED_BYTES, dtype=torch.uint8, device=device)
     synchronize: Callable[[], object] = torch.cuda.synchronize if device.type == "cuda" else (lambda: None)
     rounds: list[list[list[float]]] = [[], []]
@@ -105,7 +105,7 @@ def _rounds(
                 if (chosen := processors.choose()) is not None:
                     os.sched_setaffinity(0, {chosen})
                 seconds = []
-                for step in range(options.calls + 1):  # the first one warms what a change of processors has left cold
+                for step in range(options.calls + 1):  # the first call is not timed: it warms up a new processor
                     evicted.zero_()
                     synchronize()
                     began = time.perf_counter()

@@ -1,11 +1,11 @@
 """A conventional evaluator for comparison: reference, candidate, clock and comparison in one process.
 
-The method is the published one of KernelBench, in a few lines of our own: both sources are executed in one process (in one
-dict, except for Triton, which needs a file), weights and inputs come from public seeds, and five trials compare with
-`torch.allclose` under `no_grad`. Then the candidate is called a hundred times on one list of inputs, each call between two
-CUDA events on the current stream, after flushing the L2 cache by zeroing 256 MB; the reference is timed after it. On the
-CPU the clock is `perf_counter`. `python -m benchmarks.inprocess REFERENCE CANDIDATE` judges one candidate in this process,
-without protection.
+The method is the published one of KernelBench, in a few lines of our own: both sources are executed in one process (in
+one dict, except for Triton, which needs a file), weights and inputs come from public seeds, and five trials compare
+with `torch.allclose` under `no_grad`. Then the candidate is called a hundred times on one list of inputs, each call
+between two CUDA events on the current stream, after flushing the L2 cache by zeroing 256 MB; the reference is timed
+after it. On the CPU the clock is `perf_counter`. `python -m benchmarks.inprocess REFERENCE CANDIDATE` judges one
+candidate in this process, without protection.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TRIALS = 5
 CALLS = 100
 WARMUP_CALLS = 3
 FLUSH_BYTES = 256 << 20
-#: Absolute and relative tolerance for float32; 1e-2 was the older rule, and is that for half precision.
+#: Absolute and relative tolerance for float32. The older rule was 1e-2, which still holds for half precision.
 TOLERANCE = 1e-4
 
 
@@ -40,8 +40,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Judge one candidate: whether it compiled and is correct, seconds per call of both, and the speedup.
 
-    `turn`, a context manager, is held while there is timing. `fingerprint` is no part of the method: it tells whether the
-    process could still be used for the next candidate, as shared ones are.
+    `turn` is a context manager that is entered while times are measured. `fingerprint` in the result is not part of the
+    method: it shows whether the process could still judge another candidate, as shared processes must.
     """
     result: dict[str, Any] = {"compiled": False, "correct": False, "message": ""}
     context, reference = _reference(reference_source, device)
@@ -63,7 +63,7 @@ def evaluate(
 
 
 def fingerprint(reference_source: str, device: torch.device) -> list[float]:
-    """Return a few sums of the reference's outputs, in a process that has run no candidate."""
+    """Return sums of the reference's outputs. The calling process must not have run a candidate."""
     context, reference = _reference(reference_source, device)
     return _fingerprint(reference, context["get_inputs"], device)
 
@@ -145,7 +145,7 @@ def _load(source: str, backend: str, context: dict[str, Any]) -> Any:
     if backend != "triton":
         exec(compile(source, "candidate.py", "exec"), context)
         return context["ModelNew"]
-    with tempfile.NamedTemporaryFile("w", suffix=".py", delete=False) as file:  # Triton reads its kernels' source again
+    with tempfile.NamedTemporaryFile("w", suffix=".py", delete=False) as file:  # Triton reads kernels from a file
         file.write(source)
     spec = importlib.util.spec_from_file_location("candidate", file.name)
     assert spec is not None

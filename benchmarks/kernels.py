@@ -1,8 +1,8 @@
 """Problems and candidates whose time, or ratio of times, is known before they are measured.
 
-Twins: the candidate is the reference, so the true speedup is 1. Spins: the candidate waits for a set time by the device's
-own clock (%globaltimer; on a CPU by `perf_counter`) before it computes a trivial answer, so its time is the set time plus a
-fixed cost.
+Twins: the candidate is the reference, so the true speedup is 1. Spins: the candidate waits for a set time by the
+device's own clock (%globaltimer; on a CPU by `perf_counter`) before it computes a trivial answer, so its time is the
+set time plus a fixed cost.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def get_init_inputs():
     return []
 """
 
-#: Steps of a rotation: they keep the size of numbers, in any precision, and cannot be shortened by a compiler.
+#: Each step is a rotation: numbers keep their size, in any precision, and a compiler cannot shorten the loop.
 _TRITON = """\
 import torch
 import triton
@@ -115,7 +115,7 @@ class ModelNew(nn.Module):
 
 
 def twins(kind: str) -> list[Known]:
-    """Make twins of about 5 us to 5 ms on a GPU, in Triton (the reference launches the same kernel) and in torch."""
+    """Make twins of about 5 us to 5 ms on a GPU, in Triton (the reference has the same kernel) and in torch."""
     if kind == "cpu":
         sizes = {"softmax-small": (16, 256), "softmax-large": (64, 1024)}
         return [_torch_twin(name, "torch.softmax(x, dim=1)", shape, 1e-4) for name, shape in sizes.items()]
@@ -147,7 +147,7 @@ def spins(kind: str) -> list[Known]:
     reference = _PROBLEM.format(arguments="x", expression="x + x", inputs="torch.randn(1024)")
     made = []
     for microseconds in (0, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000):
-        if kind == "cpu" and 0 < microseconds < 100:  # what calling a Python function there costs, and its noise
+        if kind == "cpu" and 0 < microseconds < 100:  # too short: about the cost and noise of a call in Python
             continue
         seconds = microseconds * 1e-6
         candidate = (

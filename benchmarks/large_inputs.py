@@ -2,10 +2,10 @@
 
     python -m benchmarks.large_inputs FILE ... [--gib 1,4,8,16] [--constant batch_size] [--devices cuda:0] [--json FILE]
 
-Each file is a problem in KernelBench's form with one large input, whose size is proportional to a constant of the module.
-The constant is changed to get the requested sizes, and the problem is judged against itself, one at a time, with default
-settings. Each run has a new service, so that nothing is warm. The peak is the largest memory in use on the device minus the
-memory in use before (read every 10 ms from the driver); for the CPU device it is the machine's memory.
+Each file is a problem in KernelBench's form with one large input, whose size is proportional to a constant of the
+module. The constant is changed to get the requested sizes, and the problem is judged against itself, one at a time,
+with default settings. Each run has a new service, so that nothing is warm. The peak is the largest memory in use on the
+device minus the memory in use before (read every 10 ms from the driver); for the CPU device it is the machine's memory.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from kerneldyno.client import AsyncClient, EvalRequest, LocalServices
 from kerneldyno.rollout.problems import Problem
 
 _GIB = 1024**3
-#: Seconds between two readings.
+#: Seconds between two readings of the memory in use.
 _PERIOD = 0.01
 
 
 @dataclass
 class Peak:
-    """Peak of the memory in use, in bytes."""
+    """Memory in use before a run and at its peak, in bytes."""
 
     before: int
     most: int = 0

@@ -1,11 +1,13 @@
 """Simulate, in virtual time, the gain of sending work to nodes that have its reference cached.
 
-`python -m benchmarks.locality [--evaluations 4000] [--load 0.7]` has the scheduler's own queue and fleet place evaluations
-on simulated nodes, and prints a Markdown table. Nothing is evaluated and nothing sleeps. The costs are given, not measured:
-an evaluation takes `--cold` seconds if its node does not have its reference cached, and `--hot` seconds otherwise.
+`python -m benchmarks.locality [--evaluations 4000] [--load 0.7]` has the scheduler's own queue and fleet place
+evaluations on simulated nodes, and prints a Markdown table. Nothing is evaluated and nothing sleeps. The costs are
+given, not measured: an evaluation takes `--cold` seconds if its node does not have its reference cached, and `--hot`
+seconds otherwise.
 
-The nodes keep the references that they used last, and the scheduler knows how many. "Off" hides from it which reference a
-job has. The load is relative to the lanes' capacity if every reference were cached everywhere.
+Each node caches the references that it used last, and the scheduler knows how many. In rows with locality "off" the
+scheduler does not know which reference a job has. A load of 1 is the capacity of the lanes if every node had every
+reference cached.
 """
 
 from __future__ import annotations
@@ -106,7 +108,7 @@ def arrivals(count: int, load: float | None, costs: Costs, seed: int) -> list[tu
 
 def simulate(work: list[tuple[float, bytes]], costs: Costs, room: int, *, locality: bool) -> Outcome:
     """Let the scheduler place `work` on nodes that keep `room` references cached."""
-    model.HOT_REFERENCES = room  # what the scheduler believes of the nodes
+    model.HOT_REFERENCES = room  # the number that the scheduler assumes
     fleet, waiting = Fleet(1e9, 1e9, lambda environment, _: environment), FairQueue()
     machines = {(machine := _machine(fleet, f"n{i}", room)).node: machine for i in range(_NODES)}
     references: dict[Job, bytes] = {}
@@ -121,7 +123,7 @@ def simulate(work: list[tuple[float, bytes]], costs: Costs, room: int, *, locali
     total = now = 0.0
 
     def start(machine: Machine) -> int:
-        """Use free lanes; return how many attempts found their reference cached."""
+        """Start waiting attempts on free lanes; return how many of them found their reference cached."""
         found = 0
         while machine.queue and machine.busy < _LANES:
             attempt = machine.queue.pop(0)

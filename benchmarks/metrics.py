@@ -34,14 +34,14 @@ from benchmarks.service import capacity, collect
 from kerneldyno.client import AsyncClient, EvalRequest, LocalServices
 
 PROBLEM = Path(__file__).resolve().parents[1] / "examples" / "problems" / "softmax"
-#: What Prometheus sends.
+#: Request headers that Prometheus sends.
 HEADERS = {
     "Accept": "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1",
     "Accept-Encoding": "gzip",
 }
-#: Scrapes of an idle service; more than a Prometheus makes in half an hour.
+#: Number of scrapes of an idle service; Prometheus makes fewer in half an hour.
 IDLE_SCRAPES = 200
-#: Seconds between two scrapes of a busy one: sixty times as often as usual.
+#: Seconds between two scrapes of a busy service: sixty times as often as usual.
 PERIOD = 0.25
 
 
@@ -136,7 +136,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 async def busy(address: str, pages: list[Page], seconds: float) -> int:
-    """Keep all lanes of the evaluator busy and scrape meanwhile; return how many candidates were judged."""
+    """Keep all lanes of the evaluator busy and scrape meanwhile; return the number of judged candidates."""
     async with AsyncClient(address) as client:
         _, devices, lanes = await capacity(client)
     over = threading.Event()
@@ -153,7 +153,7 @@ async def busy(address: str, pages: list[Page], seconds: float) -> int:
 
 
 def requests() -> Iterator[EvalRequest]:
-    """Yield requests with correct and wrong candidates in turn, all different, with timing."""
+    """Yield requests with timing; correct and wrong candidates take turns, and no two are equal."""
     sources = [(PROBLEM / f"{name}.py").read_text() for name in ("triton_rows", "wrong_mask", "cached_first")]
     reference = (PROBLEM / "reference.py").read_text()
     for number in itertools.count():

@@ -1,11 +1,11 @@
-"""Judge problems of real size between candidates as training makes them, from several clients: no verdict may change.
+"""Judge problems of real size mixed with candidates as in training, from several clients: no verdict may change.
 
     python -m benchmarks.mixed_sizes FILE or FOLDER ... [--clients 4] [--seconds 400] [--devices cuda:0] [--json FILE]
 
 Each file is a problem in KernelBench's form; it is its own candidate, with default settings, and must be CORRECT. The
-candidates of training (benchmarks/batches.py) have known outcomes, since they are generated. Both are shuffled together and
-distributed over the clients, which send them concurrently. Exit status 1 if a verdict is not the expected one, a process is
-left over, device memory was not released, or nothing of one kind was judged.
+candidates of training (benchmarks/batches.py) are generated, so their outcomes are known. Both are shuffled together
+and distributed over the clients, which send them concurrently. Exit status 1 if a verdict is not the expected one, a
+process is left over, device memory was not released, or no problem of real size or no candidate of training was judged.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python -m benchmarks.overhead [--seconds 45] [--memory N] [--json FILE] [--plot]
 
-- *Bare*: a new Python process loads the candidate, constructs it, and calls it once, with a cold compile cache. Load and
-  first call are the unavoidable part; importing torch and opening the device is the cost of an own process without a
+- *Bare*: a new Python process loads the candidate, constructs it, and calls it once, with a cold compile cache. Load
+  and first call are unavoidable; importing torch and opening the device is the cost of a process of its own without a
   zygote.
 - *Service*: the same candidates one at a time through a warm service over gRPC (`AsyncClient.evaluate_once`): sandboxed
   process, 12 correctness trials, timing, with and without profiling. The first candidate of each problem, for which the
@@ -11,8 +11,8 @@
   syntax error, for which nothing has to run.
 - *Baseline*: a persistent worker (benchmarks/persistent.py), five trials on nominal inputs, no sandbox.
 
-`--memory N` also streams N candidates and reads resident memory of each service and device memory, ten times in between. On
-a CPU kernels are interpreted: what a GPU compiles is not compiled there, and calls take most of the time.
+`--memory N` also streams N candidates, and reads the resident memory of each service and the device memory ten times.
+On a CPU kernels are interpreted: none is compiled, and calls take most of the time.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from benchmarks.throughput import TRIALS
 from benchmarks.usage import device_mebibytes, resident_mebibytes
 from kerneldyno.client import AsyncClient, EvalRequest, LocalServices
 
-#: Shares of the time: bare processes, one at a time (half with profiling), the batch, the baseline.
+#: Shares of the total time. On a GPU, half of the candidates that are judged one at a time (`single`) are profiled.
 _SHARES = {"bare": 0.3, "single": 0.35, "syntax": 0.1, "batch": 0.15, "baseline": 0.1}
 _SYNTAX_ERRORS = 20
 _PROBLEMS = ("softmax", "gelu", "layer_norm", "matmul")
 _SAMPLES = 10
 
-#: Prints the seconds of each step. The candidate's file is argv[1], the reference's argv[2], the kind of the device argv[3].
+#: Program that prints the seconds of each step. Arguments: the files of candidate and reference, the kind of device.
 _BARE = """
 import time
 begin = time.perf_counter()
@@ -112,7 +112,7 @@ def _options() -> argparse.Namespace:
 
 
 def _candidates(seed: int, kind: str) -> list[batches.Candidate]:
-    """Return correct candidates of a few problems, one of each problem in turn."""
+    """Return correct candidates of a few problems; the problems take turns."""
     made = [candidate for candidate in batches.mixed(seed, tiny=kind == "cpu") if candidate.right]
     of_each = [sorted((row for row in made if row.problem == name), key=lambda row: row.name) for name in _PROBLEMS]
     return [row for rows in zip(*of_each, strict=True) for row in rows]
@@ -163,7 +163,7 @@ async def _measure(address: str, options: argparse.Namespace) -> dict[str, Any]:
 
 async def _time(client: AsyncClient, request: EvalRequest, wrong: list[str] | None) -> tuple[float, Any]:
     """Return the seconds from request to result; add a result that is not correct to `wrong`, if given."""
-    name, request.id = request.id, ""  # the scheduler chooses one; sources of several seeds share names
+    name, request.id = request.id, ""  # the scheduler makes an id: candidates of different seeds have the same names
     request.skip_cache = True
     begin = time.monotonic()
     result = await client.evaluate_once(request)
@@ -174,7 +174,7 @@ async def _time(client: AsyncClient, request: EvalRequest, wrong: list[str] | No
 
 
 def _bare(chosen: Sequence[batches.Candidate], kind: str, seconds: float) -> list[dict[str, float]]:
-    """Run candidates one after another, each in its own process; at least one."""
+    """Run candidates one after another, each in its own process, until the time is over; at least one."""
     found: list[dict[str, float]] = []
     begin = time.monotonic()
     for candidate in chosen:

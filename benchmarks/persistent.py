@@ -1,9 +1,9 @@
-"""The baseline: long-lived worker processes that judge one candidate after another, as evaluators for training usually do.
+"""The baseline: long-lived worker processes that judge one candidate after another, like most evaluators for training.
 
-Each worker has imported torch and opened the device once. It executes a candidate's source, compares by `allclose`, times
-by events (`inprocess.py`), and then takes the next candidate in the same process. A worker is replaced if it dies, hangs,
-or can no longer compute the reference, which shows that a candidate has broken its CUDA context. Timing is exclusive among
-the workers of a device. There is no sandbox: run only programs that are harmless to your user.
+Each worker has imported torch and opened the device once. It executes a candidate's source, compares by `allclose`,
+times by events (`inprocess.py`), and then takes the next candidate in the same process. A worker is replaced if it
+dies, hangs, or can no longer compute the reference, which shows that a candidate has broken its CUDA context. Timing is
+exclusive among the workers of a device. There is no sandbox: run only programs that are harmless to your user.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, Self
 
-#: A candidate that takes longer has hung.
+#: A candidate that takes longer counts as hung.
 _LIMIT_SECONDS = 60.0
-#: Importing torch and opening the device.
+#: Time limit for importing torch and opening the device.
 _START_SECONDS = 180.0
 
 
@@ -38,7 +38,7 @@ class Task:
 
 
 class Pool:
-    """`per_device` workers on each of `devices` ("cpu:0", "cuda:1"); `calls` are timed calls. Enter it to start them."""
+    """`per_device` workers on each of `devices` ("cpu:0", "cuda:1") that time `calls` calls. Enter it to start them."""
 
     def __init__(self, per_device: int, devices: Sequence[str], calls: int) -> None:
         self._context = multiprocessing.get_context("spawn")
@@ -46,7 +46,7 @@ class Pool:
         turns = {device: self._context.Lock() for device in devices}
         self._settings = [(device, calls, turns[device], self._folder.name) for device in devices] * per_device
         self._workers: list[_Worker] = []
-        #: Workers that died, hung or were poisoned, and were replaced.
+        #: Number of workers that were replaced: they died, hung, or could not compute the reference any more.
         self.restarts = 0
 
     def __enter__(self) -> Self:
@@ -70,7 +70,7 @@ class Pool:
         self._folder.cleanup()
 
     def judge(self, tasks: Sequence[Task], seconds: float) -> tuple[dict[str, dict[str, Any]], float]:
-        """Return the result of `inprocess.evaluate` by name, for each task started within `seconds`, and the duration.
+        """Return results of `inprocess.evaluate` by name, of all tasks that start within `seconds`, and the duration.
 
         If a worker dies or hangs, the result is {"correct": False, "compiled": False} with a message.
         """
@@ -116,7 +116,7 @@ class _Worker:
         theirs.close()
 
     def wait_ready(self) -> None:
-        """Wait until it is ready; raise RuntimeError if it does not start."""
+        """Wait until the worker is ready. Raises RuntimeError if it does not start."""
         try:
             if not self._pipe.poll(_START_SECONDS):
                 raise RuntimeError("a persistent worker did not start in time")
@@ -125,7 +125,7 @@ class _Worker:
             raise RuntimeError("a persistent worker died before it was ready; its error is above") from None
 
     def ask(self, task: Task) -> dict[str, Any]:
-        """Return its answer, or a message if it died or hung."""
+        """Return the worker's answer; if it died or hung, an answer with a message."""
         message = f"no answer within {_LIMIT_SECONDS:.0f} s"
         try:
             self._pipe.send(task)
@@ -166,21 +166,21 @@ def _work(pipe: Connection, device: str, calls: int, turn: Any, folder: str) -> 
             task = pipe.recv()
         except EOFError:
             return
-        # So that a reference may have a Triton kernel, whose source Triton reads again.
+        # For a reference with a Triton kernel: Triton reads the kernel's source from here.
         lines = task.reference.splitlines(keepends=True)
         linecache.cache["reference.py"] = (len(task.reference), None, lines, "reference.py")
         try:
             answer = inprocess.evaluate(
                 task.reference, task.source, task.backend, place, inprocess.TOLERANCE, _Turn(turn)
             )
-        except Exception as error:  # the reference itself failed: this process is spoilt
+        except Exception as error:  # the reference itself failed: this worker must be replaced
             message = f"{type(error).__name__}: {error}"[:2000]
             answer = {"compiled": False, "correct": False, "message": message, "fingerprint": []}
         pipe.send(answer)
 
 
 class _Turn:
-    """A lock between processes, as a context manager; a dying worker does not keep it locked for long."""
+    """A lock between processes, as a context manager. After 10 s it goes on without it: its holder may be dead."""
 
     def __init__(self, lock: Any) -> None:
         self._lock = lock

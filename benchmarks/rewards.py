@@ -1,21 +1,21 @@
-"""Run one training step through the reward stream; check that nothing is lost and that the trainer's event loop keeps going.
+"""Run one training step through the reward stream; check that no turn is lost and the trainer's event loop keeps going.
 
     python -m benchmarks.rewards [--only step,episodes,crash,real] [--seconds 6] [--json FILE]
 
-16 prompts x 16 samples x 3 turns. The scheduler (SQLite journal) and the nodes are separate processes; this process is the
-trainer: one event loop, one client. Responses have 8 to 50 kB, references 2 kB. In the first three rows judging is
-scripted: 8 nodes with 8 lanes each, `--seconds` +- 70 % for each candidate (a busy H200 takes 6 s with stress inputs and
-timing); one speedup in 30 is measured again, and one response in 30 has no code.
+16 prompts x 16 samples x 3 turns. The scheduler (SQLite journal) and the nodes are separate processes; this process is
+the trainer: one event loop, one client. Responses have 8 to 50 kB, references 2 kB. In the first three rows judging is
+scripted: 8 nodes with 8 lanes each, `--seconds` +- 70 % for each candidate (a busy H200 takes 6 s with stress inputs
+and timing); one speedup in 30 is measured again, and one response in 30 has no code.
 
 Rows:
     step       all 768 turns at once, by client.rewards()
-    episodes   256 episodes of 3 turns on one reward_stream(); each turn is written after the feedback on the previous one
+    episodes   256 episodes of 3 turns on one reward_stream(); each turn follows the feedback on the previous one
     crash      as `step`; the scheduler is killed half-way and started again
     real       as `episodes`, judged by the real evaluator on the CPU device (`--real-episodes` of them, 3 turns each)
 
-A heartbeat of 1 ms runs in the trainer's event loop. `late` is its delay, which an agent loop would see too; it includes
-pauses by other processes of the machine. `control` is the same in a process that does nothing else. `held` is the processor
-time of the loop's thread between two beats: the work that was done without yielding.
+A heartbeat of 1 ms runs in the trainer's event loop. `late` is its delay, which an agent loop would see too; it
+includes pauses by other processes of the machine. `control` is the same in a process that does nothing else. `held` is
+the processor time of the loop's thread between two beats: the work that was done without yielding.
 """
 
 from __future__ import annotations
@@ -47,8 +47,6 @@ from kerneldyno.v1.evaluation_pb2 import EvalResult
 PROMPTS, SAMPLES, TURNS = 16, 16, 3
 NODES, LANES = 8, 8
 BEAT_SECONDS = 0.001
-#: What the trainer's event loop may be held up by, in seconds.
-TARGET_SECONDS = 0.02
 REAL_REFERENCE = """
 import torch
 
@@ -114,7 +112,7 @@ def _percentiles(values: list[float], scale: float) -> dict[str, float]:
     return {name: round(scale * ordered[index], 3) for name, index in at.items()}
 
 
-# The trainer
+# The trainer: one event loop with a heartbeat
 
 
 @asynccontextmanager
@@ -124,7 +122,7 @@ async def measured(row: Row) -> AsyncIterator[None]:
     control = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "benchmarks.rewards", "--control", stdin=pipe, stdout=pipe
     )
-    await asyncio.sleep(2)  # it is up by then
+    await asyncio.sleep(2)  # until the control process has started
     gc.collect()
     beating = asyncio.create_task(_beat(row))
     begun = time.monotonic()
@@ -171,7 +169,7 @@ async def whole_step(client: AsyncClient, row: Row, write: Write) -> None:
 
 
 async def episodes(client: AsyncClient, row: Row, write: Write, count: int = PROMPTS * SAMPLES) -> None:
-    """Play all episodes at once, each turn after turn."""
+    """Play all episodes concurrently, the turns of each one after the other."""
 
     async def episode(stream: RewardStream, one: Turn) -> None:
         for number in range(TURNS):
@@ -213,12 +211,12 @@ def real(group: str, index: int, number: int, told: str) -> Turn:
     return turn(group, index, number, reference_code=REAL_REFERENCE, response_text=response, **fields)
 
 
-# Services
+# Services and rows
 
 
 @contextlib.contextmanager
 def scheduler(journal: str, listen: str = "127.0.0.1:0") -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """Start a scheduler; yield its process and its address."""
+    """Start a scheduler; yield its address and its process."""
     command = [sys.executable, "-m", "kerneldyno.scheduler", "--listen", listen, "--metrics", "off"]
     command += ["--store", f"sqlite:{journal}", "--log-level", "ERROR", "--exit-with-parent"]
     with spawned(command, subprocess.PIPE) as process:
@@ -265,7 +263,7 @@ async def _nodes(client: AsyncClient, count: int) -> None:
             await asyncio.sleep(0.1)
 
 
-# The report
+# The command and its report
 
 
 def main() -> int:

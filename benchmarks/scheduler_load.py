@@ -3,11 +3,12 @@
     python -m benchmarks.scheduler_load [--seconds 20] [--rate 1000] [--only steady,peak] [--json FILE]
 
 Every row starts a new scheduler (SQLite journal in a temporary folder) and one process that simulates the nodes
-(`python -m kerneldyno.testing`: one connection for each node). This process is the client: it sends requests of 5 kB over
-Evaluate streams and measures the time to each result. All share the machine's cores, so the figures depend on the machine.
+(`python -m kerneldyno.testing`: one connection for each node). This process is the client: it sends requests of 5 kB
+over Evaluate streams and measures the time to each result. All share the machine's cores, so the figures depend on the
+machine.
 
 Rows:
-    half, steady   `rate`/2 and `rate` requests a second, evenly; the added latency is the time beyond the scripted judging
+    half, steady   `rate`/2 and `rate` requests a second, evenly; added latency is the time beyond scripted judging
     peak           as many requests as possible, with 2,000 unfinished
     overload       three times the nodes' capacity; goodput, and how long EvaluateOnce takes to refuse
     fleet          `rate`/2 on 125 nodes with 8 devices each
@@ -45,9 +46,9 @@ from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
 from kerneldyno.v1.scheduler_service_pb2 import EvaluateOnceRequest, EvaluateRequest
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 
-#: Seconds that a scripted judging takes in most rows.
+#: Seconds of scripted judging in most rows.
 JUDGING_SECONDS = 0.05
-#: How often the client sends what is due.
+#: Seconds between two sends of a client with an even rate.
 BEAT_SECONDS = 0.002
 REFERENCES = ["# reference\n" + "x" * 2000 + str(i) for i in range(32)]
 FILL = "# candidate\n" + "y" * 2900
@@ -130,7 +131,7 @@ def request(name: str, seconds: float) -> EvalRequest:
 
 
 class Client:
-    """One Evaluate stream."""
+    """A client with one Evaluate stream."""
 
     def __init__(self, peer: grpc.aio.Channel, name: str, judging: float = JUDGING_SECONDS) -> None:
         self.name = name
@@ -224,7 +225,7 @@ async def peak(seconds: float, window: int = 2_000) -> dict[str, Any]:
 
 
 async def overload(seconds: float) -> dict[str, Any]:
-    """Run the row with three times the nodes' capacity, then with just enough."""
+    """Run the row with just enough requests for the nodes, then with three times their capacity."""
     capacity = 8 * 4 / 0.1
     goodput, rows = {}, {}
     for factor in (0.95, 3.0):
@@ -253,7 +254,7 @@ async def overload(seconds: float) -> dict[str, Any]:
 
 
 async def _probe(peer: grpc.aio.Channel, refused: list[float]) -> None:
-    """Call EvaluateOnce from time to time, and time the refusals."""
+    """Call EvaluateOnce every 50 ms; record how long each refusal took."""
     stub = SchedulerServiceStub(peer)
     for number in range(1_000_000):
         await asyncio.sleep(0.05)

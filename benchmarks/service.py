@@ -1,4 +1,4 @@
-"""Shared code of the benchmarks of services: options, processes, devices, a time bound, and stage times of results."""
+"""Shared code of benchmarks that start services: options, processes, devices, a time limit, stage times of results."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import Any
 from kerneldyno.client import AsyncClient, EvalRequest, EvalResult
 from kerneldyno.v1.evaluation_pb2 import Stage
 
-#: Two for each lane: one runs, one waits at the evaluator.
+#: Unfinished requests for each lane: one runs, one waits at the evaluator.
 PER_LANE = 2
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def common_options(parser: argparse.ArgumentParser, picture: str) -> None:
-    """Add the options that all benchmarks have: lanes, and the files that `write` writes."""
+    """Add the options that several benchmarks share: lanes, and the files that `write` writes."""
     parser.add_argument("--lanes", type=int, help="concurrent candidates on one device (default: the evaluator's)")
     parser.add_argument("--json", type=Path, help="also write everything to this file")
     drawn = ROOT / "docs" / "images" / f"{picture}.png"
@@ -29,7 +29,7 @@ def common_options(parser: argparse.ArgumentParser, picture: str) -> None:
 
 
 def write(measured: dict[str, Any], options: argparse.Namespace, picture: str) -> None:
-    """Write and plot, if the options say so; `picture` is a function of plots.py."""
+    """Write and plot, if the options say so; `picture` is the name of a function in plots.py."""
     if options.json:
         options.json.write_text(json.dumps(measured, indent=1) + "\n")
     if options.plot:
@@ -69,8 +69,8 @@ async def collect(
 ) -> tuple[dict[str, EvalResult], float]:
     """Evaluate `requests` until `seconds` have passed, then wait for the unfinished ones.
 
-    Returns results by id, and seconds from the first request to the last result. `lanes`, those of all devices, bounds
-    what is under way, so that there is little to wait for at the end.
+    Returns results by id, and seconds from the first request to the last result. `lanes` is the number of lanes of all
+    devices. It limits the unfinished requests, so that the wait at the end is short.
     """
     begin = time.monotonic()
 
@@ -94,7 +94,7 @@ def outcome_of(result: EvalResult) -> str:
 
 
 def stage_seconds(results: Iterable[EvalResult]) -> dict[str, list[float]]:
-    """Return the seconds in each stage, one for each result that entered it, stages in order."""
+    """Return for each stage, in order, the seconds of each result that entered it."""
     found: dict[Stage.ValueType, list[float]] = {}
     for result in results:
         for span in result.stages:
@@ -103,7 +103,7 @@ def stage_seconds(results: Iterable[EvalResult]) -> dict[str, list[float]]:
 
 
 def stage_table(results: Sequence[EvalResult]) -> str:
-    """Return a Markdown table of the time in each stage. The mean is over all results, also those that ended earlier."""
+    """Return a Markdown table of the time in each stage. Means are over all results, also those that ended earlier."""
     lines = ["| stage | results | mean s | p95 s | longest s |", "| --- | ---: | ---: | ---: | ---: |"]
     for stage, spans in stage_seconds(results).items():
         mean = sum(spans) / len(results)

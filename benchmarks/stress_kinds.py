@@ -2,9 +2,9 @@
 
     python -m benchmarks.stress_kinds FILE or FOLDER ... [--device cpu] [--draws 3] [--json FILE]
 
-Each file is a problem in KernelBench's form. Of the bank of mutants (judge/problems/mutants.py), those that pass the nominal
-trials count. A kind detects a mutant if it does so in one of some draws, and alone if no other kind does. Mutants that only
-round are left out. corpus/honest, corpus/field and tests/evaluator/test_explained.py check the opposite:
+Each file is a problem in KernelBench's form. A lazy answer is a mutant of the bank (judge/problems/mutants.py) that
+passes the nominal trials; mutants that only round are left out. A kind detects it if one of its draws does, and alone
+if no other kind detects it. corpus/honest, corpus/field and tests/evaluator/test_explained.py check the opposite:
 honest kernels that a kind refuses.
 """
 
@@ -67,7 +67,7 @@ def main() -> int:
 def worth(source: str, device: Device, draws: int) -> tuple[list[Mutant], dict[str, list[str]]]:
     """Return the lazy mutants that pass a problem's nominal trials, and for each usable kind those that it detects.
 
-    Raises ReferenceFailure.
+    Raises ReferenceFailure if the reference fails.
     """
     request = request_from_json({"id": "a", "reference_code": source, "kernel_code": "a", "backend": "torch"})
     spec = read_request(effective(request))
@@ -93,12 +93,12 @@ def _passing(
     examination: Examination,
     kind: stress.Stress | None,
 ) -> list[Mutant]:
-    """Return those of `tried` that pass one trial."""
+    """Return those of `tried` that pass one trial; all, if no trial was possible."""
     vary = None if kind is None else examination.vary(kind, device)
     with contextlib.suppress(ReferenceFailure, ValueError):
         this, other = (trial.prepare(problem, spec, device, 0, vary) for _ in range(2))
         if examination.can_tell(this.expected):
-            # Who cannot be made of nominal inputs is no answer; who cannot be made under stress is not told apart by it.
+            # A mutant that nominal inputs cannot make is no answer; a stress that cannot make one does not detect it.
             return surviving(tried, problem, spec, device, this, other, unmade=kind is not None)
     return tried
 

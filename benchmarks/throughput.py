@@ -2,21 +2,23 @@
 
     python -m benchmarks.throughput [--batch mixed|turns|violent] [--runs 3] [--devices 0,1] [--lanes N] [--json FILE]
 
-It starts a scheduler and an evaluator as `make demo` does, and streams the batch (benchmarks/batches.py) to them over gRPC:
-each candidate gets its own sandboxed process, all correctness trials and a time. The time runs from the first request to
-the last result; starting the services is not part of it. Each run sends the batch in the same order, with a cold compile
-cache and no stored result. `turns` sends near-identical candidates in three turns, each turn after the verdict on the
-previous one. `violent` (benchmarks/violent.py) checks instead what is left over after 200 candidates, a fifth of which
-crash, hang or corrupt their process; the baseline, which has no walls, does not get it.
+It starts a scheduler and an evaluator as `make demo` does, and streams the batch (benchmarks/batches.py) to them over
+gRPC: each candidate gets its own sandboxed process, all correctness trials and a time. The time runs from the first
+request to the last result; starting the services is not part of it. Each run sends the batch in the same order, with a
+cold compile cache and no stored result. `turns` sends near-identical candidates in three turns, each turn after the
+verdict on the previous one. `violent` (benchmarks/violent.py) checks which processes and device memory are left over
+after 200 candidates, a fifth of which crash, hang or corrupt their process. The baseline has no walls and does not run
+this batch.
 
-The baseline (benchmarks/persistent.py) judges the same sources in long-lived workers that are ready before the time starts:
-one on each device, as is usual in evaluators for training, and as many as there are lanes. It does less for each candidate:
-five trials on nominal inputs, no stress inputs, no sandbox, no second clock. A verdict of either is wrong if a correct
-candidate is not called correct, or another one is; for the service the kind of error must be right as well.
+The baseline (benchmarks/persistent.py) judges the same sources in long-lived workers that are ready before the time
+starts: once with one worker on each device, as is usual in evaluators for training, and once with as many as there are
+lanes. It does less for each candidate: five trials on nominal inputs, no stress inputs, no sandbox, no second clock. A
+verdict is wrong if a correct candidate is not called correct, or another one is; for the service the kind of error must
+be right, too.
 
 With several devices the same batch also goes to the first one alone. On a CPU everything is tiny and runs in Triton's
-interpreter: verdicts count there, rates do not. Exit status 1 if a verdict of the service is wrong, a process is left over,
-or device memory was not released.
+interpreter: verdicts count there, rates do not. Exit status 1 if a verdict of the service is wrong, a process is left
+over, or device memory was not released.
 """
 
 from __future__ import annotations
@@ -51,11 +53,11 @@ from benchmarks.usage import Usage, device_mebibytes, is_forked
 from benchmarks.violent import violent
 from kerneldyno.client import AsyncClient, EvalResult, LocalServices
 
-#: Interpreted kernels take a thousand times as long, and their times mean nothing.
+#: Timed and warm-up calls. Interpreted kernels are a thousand times slower, and their times mean nothing.
 TRIALS = {"cuda": (100, 3), "cpu": (5, 1)}
-#: After which a runner that was killed must be gone, and spares be back.
+#: Within this time killed runners must be gone, and spares must be ready again.
 SETTLE_SECONDS = 3.0
-#: Device memory that the driver may keep.
+#: Growth of device memory that is allowed, since the driver may keep some.
 SLACK_MEBIBYTES = 64
 
 Trajectories = Sequence[Sequence[batches.Candidate]]
@@ -70,7 +72,7 @@ def main() -> int:
         measured["service"].append(_serve(devices, options, f"run {run + 1}", show=run == options.runs - 1))
     if len(devices) > 1:
         measured["one_device"].append(_serve(devices[:1], options, "first device alone", show=False))
-    if not options.no_baseline and options.batch != "violent":  # it has no walls
+    if not options.no_baseline and options.batch != "violent":  # the baseline has no walls
         last = measured["service"][-1]
         measured["baseline"] = [_baseline(last, options, workers) for workers in dict.fromkeys((1, last["lanes"]))]
     _print(measured)
@@ -108,7 +110,7 @@ def _options() -> argparse.Namespace:
 
 
 def make_batch(options: argparse.Namespace, *, tiny: bool) -> Trajectories:
-    """Make the batch: lists of candidates that are sent one after another."""
+    """Make the batch: lists of candidates; those of one list are sent one after another."""
     if options.batch == "violent":
         return [[candidate] for candidate in violent(options.count, options.seed, tiny=tiny)]
     if options.batch == "turns":

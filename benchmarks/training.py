@@ -1,10 +1,10 @@
-"""Measure what the training library adds to a step: TRLOO, MRS and PRS on 768 turns of 8,192 tokens, and the policy loss.
+"""Measure what the training library adds to a step: TRLOO, MRS, PRS and the policy loss on 768 turns of 8,192 tokens.
 
     python -m benchmarks.training [--device cpu] [--threads 1] [--dtype float32] [--loop-rows 24] [--json FILE]
 
 The batch is that of the Dr. Kernel runs: 16 prompts x 16 samples x 3 turns. Every stage is run once to warm up and then
-`repeat` times. The table has median and range of the time, the least processor time (which other processes of the machine
-hardly change), and the peak memory that the stage needed beyond its inputs. On a GPU times are taken between
+`repeat` times. The table has median and range of the time, the least processor time (which other processes of the
+machine hardly change), and the peak memory that the stage needed beyond its inputs. On a GPU times are taken between
 synchronisations.
 
 The baseline is the same formulas as plain Python loops over rows and tokens (tests/training/loops.py, which the tests
@@ -40,7 +40,7 @@ MEGABYTE = 2**20
 
 @dataclass
 class Row:
-    """One line of the table; seconds and bytes."""
+    """One line of the table, in seconds and bytes."""
 
     stage: str
     median: float
@@ -54,7 +54,7 @@ class Row:
 
 
 class Batch:
-    """Random rewards and log-probabilities; a third of each row is padding."""
+    """Random rewards and log-probabilities; about a third of all tokens is padding."""
 
     def __init__(self, device: str, dtype: torch.dtype) -> None:
         source = torch.Generator().manual_seed(0)
@@ -71,7 +71,7 @@ class Batch:
         self.train = (rollout + torch.randn(ROWS, LENGTH, generator=source) * 0.02).to(device, dtype)
         self.rollout = rollout.to(device, dtype)
         self.chance = torch.Generator().manual_seed(1)
-        # The other layout: a row for each episode.
+        # The other layout has one row for each episode.
         self.whole = tuple(tensor.reshape(EPISODES, -1) for tensor in (self.train, self.rollout, self.mask))
         self.whole_turns = masks.turns_of(torch.nn.functional.pad(self.mask, (0, 1)).reshape(EPISODES, -1)).reshape(
             EPISODES, TURNS, LENGTH + 1
@@ -119,7 +119,7 @@ class Batch:
 
 
 class Loops:
-    """The same stages as loops, on some rows; lists are made before timing starts."""
+    """The same stages as plain loops. Loops over tokens take only some rows. Making the lists is not timed."""
 
     def __init__(self, batch: Batch, rows: int) -> None:
         self.rewards, self.exists = batch.rewards.tolist(), batch.exists.tolist()
@@ -129,7 +129,7 @@ class Loops:
         self.advantages = batch.advantages[:rows].expand(-1, LENGTH).tolist()
         self.turn_of = [[row if kept else None for kept in line] for row, line in enumerate(self.mask)]
         self.episode_of = batch.episodes[:rows].tolist()
-        self.coverage, self.correct = batch.coverage.flatten().tolist(), batch.correct.flatten().tolist()
+        self.coverage, self.correct = batch.coverage.flatten()[:rows].tolist(), batch.correct.flatten()[:rows].tolist()
 
     def trloo(self) -> None:
         """Compute advantages of all rows, one value for each."""
@@ -143,7 +143,7 @@ class Loops:
 
     def prs(self) -> None:
         keep = [loops.keep_probability(a, b) > 0.5 for a, b in zip(self.coverage, self.correct, strict=True)]
-        [[kept and inside for inside in line] for line, kept in zip(self.mask, keep, strict=False)]
+        [[kept and inside for inside in line] for line, kept in zip(self.mask, keep, strict=True)]
 
     def loss(self) -> None:
         loops.dual_clip(self.train, self.rollout, self.advantages, self.mask, "seq-mean-token-sum")
@@ -176,8 +176,8 @@ def peak(work: Callable[[], object], device: str) -> int:
         work()
         synchronise(device)
         return torch.cuda.max_memory_allocated() - before
-    ctypes.CDLL(None).malloc_trim(0)  # what is free but kept would hide the next allocations
-    Path("/proc/self/clear_refs").write_text("5")  # the high-water mark becomes what is resident now
+    ctypes.CDLL(None).malloc_trim(0)  # free memory that malloc keeps would hide the next allocations
+    Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM to the memory that is resident now
     before = resident("VmRSS")
     work()
     return resident("VmHWM") - before
@@ -191,7 +191,7 @@ def resident(field: str) -> int:
 
 
 def rows_of(batch: Batch, device: str, repeat: int, loop_rows: int) -> Iterator[Row]:
-    """Return every stage, with its loops if it has any."""
+    """Measure every stage and, if it has any, its loops; yield the rows."""
     slow = Loops(batch, loop_rows) if loop_rows else None
     scale = ROWS / loop_rows if loop_rows else 0.0
 
@@ -229,7 +229,7 @@ def rows_of(batch: Batch, device: str, repeat: int, loop_rows: int) -> Iterator[
 
 
 def table(rows: list[Row], title: str, on_cpu: bool) -> Table:
-    """Return the table. Loops are compared by processor time on a CPU (one thread each), by wall time on a GPU."""
+    """Return the table. It divides the loops' processor time by ours on a CPU, by our wall time on a GPU."""
     view = Table(title=title, title_justify="left")
     for column in ("stage", "ms", "range, ms", "CPU, ms", "peak, MB", "loops, s", "loops / ours"):
         view.add_column(column, justify="left" if column == "stage" else "right")

@@ -1,7 +1,7 @@
 """Measure what the services of a benchmark use: processor seconds by kind of process, host and device memory.
 
-Runners live for one candidate only, so their processor time is read from the zygote that forked them: when a child ends,
-the kernel adds its time to its parent's. The time of processes that still run is added as it is.
+A runner lives for one candidate only, so its processor time is read from the zygote that forked it: when a child ends,
+the kernel adds its time to the parent's time for children. The time of processes that still run is added to that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PERIOD_SECONDS = 1.0
 
 
 class Usage:
-    """Sample memory of this process's descendants, and of all devices, once a second until the block ends."""
+    """A context manager that samples the memory of this process's descendants, and of the GPUs, once a second."""
 
     def __init__(self) -> None:
         self._over = threading.Event()
@@ -49,7 +49,7 @@ class Usage:
         self.cpu_seconds = {name: after[name] - self._before.get(name, 0.0) for name in after}
 
     def summary(self) -> dict[str, Any]:
-        """Return the usage: seconds by kind, MiB at the peak and at the end. Without a GPU there is no device memory."""
+        """Return seconds by kind, the peak of host memory, and device memory (None without a GPU), both in MiB."""
         device = self.device_mebibytes
         return {
             "cpu_seconds": self.cpu_seconds,
@@ -70,7 +70,7 @@ class Usage:
 
 
 def cpu_seconds() -> dict[str, float]:
-    """Return processor seconds of this process's descendants so far, by kind; zygotes fork the "runners"."""
+    """Return the processor seconds of this process's descendants so far, by kind; "runners" are forks of zygotes."""
     seconds: dict[str, float] = {}
     zygotes = []
     for process in psutil.Process().children(recursive=True):
@@ -91,7 +91,7 @@ def cpu_seconds() -> dict[str, float]:
 
 
 def host_mebibytes() -> float:
-    """Return memory of this process's descendants; shared pages count in each (USS would take seconds to read)."""
+    """Return resident memory of this process's descendants. Shared pages count in each (reading USS takes seconds)."""
     total = 0
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
@@ -126,7 +126,7 @@ def is_forked(process: psutil.Process) -> bool:
 
 
 def _kind(process: psutil.Process) -> str:
-    """Return what a process was started as; a fork of a zygote has the zygote's command line and no own kind."""
+    """Return the kind of a process; "" for others and for forks of a zygote, which have the zygote's command line."""
     words = process.cmdline()
     for flag, module in itertools.pairwise(words):
         if flag == "-m":

@@ -1,11 +1,12 @@
-"""Measure what the verl plugin adds to a step: the agent loop's turns in one worker, and the estimator on a whole batch.
+"""Measure what the verl plugin adds to a step: the agent loop's turns in one worker, and the estimator on a batch.
 
     .venv-trainers/bin/python -W ignore -m benchmarks.verl_plugin [--episodes 256] [--seconds 2] [--json FILE]
 
-The loop: episodes of three turns in one of verl's agent loop workers (one process, one event loop), with a real scheduler
-and a scripted node, each in its own process. Judging takes `--seconds` for each turn and the rollout engine no time, so the
-rest is the work of verl, the plugin and the services. verl's own loop of one turn, which evaluates nothing, shows verl's
-part. The estimators: verl's compute_advantage with ours and with its own, on 256 rows of 26,624 tokens.
+The loop: episodes of three turns in one of verl's agent loop workers (one process, one event loop), with a real
+scheduler and a scripted node, each in its own process. Judging takes `--seconds` for each turn and the rollout engine
+no time, so the rest is the work of verl, the plugin and the services. verl's own loop of one turn, which evaluates
+nothing, shows verl's part. The estimators: verl's compute_advantage with ours and with its own, on 256 rows of 26,624
+tokens.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from tests.trainers import verl_harness as harness
 ROOT = Path(__file__).resolve().parents[1]
 TURNS = 3
 ROWS, SAMPLES, LENGTH = 256, 16, 26_624
-#: How often the event loop is asked whether it still turns, in seconds.
+#: Seconds between two checks that the event loop is not blocked.
 TICK = 0.002
 
 
@@ -70,7 +71,7 @@ async def play(address: str, model: Path, episodes: int, agent: str) -> dict[str
     rows = [harness.row(uid=f"u{i // SAMPLES}", session_id=i % SAMPLES, agent_name=agent) for i in range(episodes)]
     trajectory = {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": False}
     params = {"temperature": 1.0, "logprobs": True}
-    await worker._run_agent_loop(params, trajectory, trace=False, **rows[0])  # opens the stream, and warms up
+    await worker._run_agent_loop(params, trajectory, trace=False, **rows[0])  # to open the stream and to warm up
     lags: list[float] = []
     watching = asyncio.ensure_future(_watch(lags))
     started = time.perf_counter()
@@ -141,7 +142,7 @@ def _process(command: list[str], stdout: int) -> Iterator[subprocess.Popen[bytes
 
 
 def main() -> None:
-    """Run both and print the results as JSON."""
+    """Run both measurements and print the results as JSON."""
     parser = argparse.ArgumentParser(description="Measure what the verl plugin adds to a step.")
     parser.add_argument("--episodes", type=int, default=256)
     parser.add_argument("--seconds", type=float, default=2.0, help="duration of scripted judging, in seconds")

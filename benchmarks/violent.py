@@ -11,7 +11,7 @@ import random
 from benchmarks.batches import Candidate
 from examples.demo import PROBLEMS, read_table
 
-#: Outcomes of candidates that take their process with them, or have to be killed.
+#: Outcomes of candidates that end their process or have to be killed.
 _VIOLENT = {"RUNTIME_ERROR", "TIMEOUT", "OUT_OF_MEMORY"}
 
 

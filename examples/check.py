@@ -1,9 +1,9 @@
 """Compare candidates with their references in plain Python, in Triton's interpreter: no services, no sandbox, no clock.
 
-It is for authors of examples and for the tests. `python examples/check.py relu/triton_blocks shapes/softmax ...` (default:
-everything that is safe to run) prints one JSON object: for each name "same", "differs: ..." or "raised: ...". It refuses
-candidates that crash, hang or inspect their process: run those in a runner. The shapes are made for a GPU; here the sizes
-of `shapes/small.json` replace theirs.
+It is for authors of examples and for the tests. `python examples/check.py relu/triton_blocks shapes/softmax ...`
+(default: everything that is safe to run) prints one JSON object: for each name "same", "differs: ..." or "raised: ...".
+It refuses candidates that crash, hang or inspect their process: run those in a runner. The shapes are made for a GPU;
+here the sizes of `shapes/small.json` replace theirs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kerneldyno.evaluator.backends import backends
 from kerneldyno.evaluator.devices import open_device
 
 HERE = Path(__file__).resolve().parent
-#: Sets of inputs tried: as the reference makes them (twice), then scaled and shifted, which lucky constants do not survive.
+#: Seed, scale and shift of each set of inputs. The third set detects constants that fit the usual inputs by luck.
 INPUT_SETS = ((0, 1.0, 0.0), (1, 1.0, 0.0), (2, 1.5, -0.25))
 TOLERANCE = 1e-4
 
@@ -66,7 +66,7 @@ def check(name: str) -> str:
             return "refused: not outside of a runner"
         reference_path, candidate_path = HERE / "problems" / problem / "reference.py", HERE / "problems" / f"{name}.py"
     try:
-        # What candidates print is no part of the answer.
+        # Keep text that candidates print out of the answer.
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
             return compare(load(reference_path, sizes), load(candidate_path, {}))
     except (Exception, SystemExit) as error:
@@ -114,7 +114,7 @@ def compare(reference: ModuleType, candidate: ModuleType) -> str:
 
 
 def split(init_inputs: list[Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Split constructor arguments into positional and keyword ones: KernelBench's `[[...], {...}]`, or a plain list."""
+    """Split constructor arguments, KernelBench's `[[...], {...}]` or a plain list, into positional and keyword ones."""
     if len(init_inputs) == 2 and isinstance(init_inputs[0], list) and isinstance(init_inputs[1], dict):
         return init_inputs[0], init_inputs[1]
     return init_inputs, {}

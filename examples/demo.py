@@ -1,8 +1,8 @@
 """`make demo`: judge the candidates of `problems/` through a real scheduler and a real evaluator on this machine.
 
 It starts both services on free ports, streams every candidate through `AsyncClient.evaluate`, and compares each verdict
-with `problems/expected.json`. It uses a GPU if there is one, otherwise the CPU device. Exit status 0 if every verdict is as
-expected, 1 if one is not, 3 if the services do not start. KernelDyno itself does not need this file.
+with `problems/expected.json`. It uses a GPU if there is one, otherwise the CPU device. Exit status 0 if every verdict
+is as expected, 1 if one is not, 3 if the services do not start. KernelDyno itself does not need this file.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from kerneldyno.v1.evaluation_pb2 import Finding
 from kerneldyno.v1.fleet_service_pb2 import Node
 
 PROBLEMS = Path(__file__).resolve().parent / "problems"
-#: Nothing here takes longer; a demo that hangs would be a poor one.
+#: Time limit of all evaluations together, so that the demo cannot hang.
 LIMIT_SECONDS = 600.0
-#: Interpreted kernels take a thousand times as long, and their times mean nothing: a few calls show that timing works.
+#: Interpreted kernels are a thousand times slower, and their times mean nothing: a few calls show that timing works.
 CPU_TRIALS = {"num_perf_trials": 10, "num_warmup": 1}
-#: Judges report their counters every second.
+#: Wait before reading the metrics: judges report their counters every second.
 METRICS_SECONDS = 1.5
-#: A column of messages narrower than this is left out.
+#: A column of messages with fewer characters than this is left out.
 MIN_MESSAGE = 24
-#: Columns of a log, where there is no terminal to ask.
+#: Width of the output in characters if it does not go to a terminal.
 LOG_WIDTH = 150
 
 
@@ -151,7 +151,7 @@ class Demo:
         async with AsyncClient(services.address) as client:
             self._meet(await client.nodes())
             extra = {} if self._on_gpu else CPU_TRIALS
-            # Those that will run into a time limit go first, so that the others pass them meanwhile.
+            # Send candidates that run into a time limit first, so that the others are judged meanwhile.
             order = sorted(self._candidates, key=lambda row: not row.timeouts)
             begin = time.monotonic()
             with self._progress() as progress:
@@ -204,7 +204,7 @@ class Demo:
         columns = (("candidate", 20), ("expected", 13), ("outcome", 17), (speedup, 23))
         for heading, width in columns:
             table.add_column(heading, width=width, no_wrap=True, justify="right" if heading == speedup else "left")
-        # Three more for the frame of each column; what is left is for messages.
+        # The frame takes three characters for each column; the rest of the width is for messages.
         room = self._console.width - sum(width + 3 for _, width in columns) - 4
         if room >= MIN_MESSAGE:
             table.add_column("what was seen", width=room, no_wrap=True, overflow="ellipsis")
@@ -231,7 +231,7 @@ class Demo:
             table.add_column(heading, justify="left" if heading == "stage" else "right")
         for name, seconds in spans.items():
             numbers = [f"{number:.2f}" for number in (median(seconds), max(seconds), sum(seconds))]
-            # All wait at once: the sum of their waits says nothing.
+            # Candidates wait at the same time, so the sum of their waits means nothing.
             table.add_row(name, str(len(seconds)), *numbers[:2], "-" if name == "queued" else numbers[2])
         return table
 

@@ -1,8 +1,9 @@
 """Print how the packages of a checkout depend on each other: sizes, arrows, floors and circles, read from the imports.
 
-`kerneldyno` is one namespace package spread over top-level folders. An arrow from one folder to another means that files of
-the first import modules of the second, anywhere: in functions and for type checking as well. A folder's floor is one above
-the highest that it imports from.
+`kerneldyno` is one namespace package spread over top-level folders. An arrow from one folder to another means that
+files of the first import modules of the second; imports in functions and for type checking count, too. A folder's floor
+is one above the highest floor that it imports from. A circle is a set of folders that all reach each other along
+arrows.
 
     python tools/layout.py                      # this checkout, by top-level folder
     python tools/layout.py --by package         # by package: kerneldyno.client, kerneldyno.rpc ...
@@ -20,11 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 NAMESPACE = "kerneldyno"
-#: Endings of the files that count as source; the report's page has its style and scripts beside the Python code.
+#: Endings of source files. The report's page has its style and scripts beside the Python code.
 SOURCES = {".py", ".pyi", ".js", ".css", ".html"}
 ROOT = Path(__file__).resolve().parents[1]
 
-#: By (importer, imported), the number of import statements; one that imports several modules counts for each.
+#: Number of imports by (importer, imported); a statement that imports several modules counts once for each.
 Arrows = Mapping[tuple[str, str], int]
 
 
@@ -32,15 +33,15 @@ Arrows = Mapping[tuple[str, str], int]
 class Module:
     """One Python file of the namespace package."""
 
-    #: As it is imported: `kerneldyno.client.aio`, or `kerneldyno.client` for its `__init__.py`.
+    #: Name by which it is imported: `kerneldyno.client.aio`, or `kerneldyno.client` for its `__init__.py`.
     name: str
     path: Path
-    #: The top-level folder of the checkout.
+    #: Its top-level folder in the checkout.
     folder: str
 
     @property
     def package(self) -> str:
-        """The package directly below `kerneldyno`, as it is imported."""
+        """The package directly below `kerneldyno`, for example `kerneldyno.client`."""
         return ".".join(self.name.split(".")[:2])
 
     @property
@@ -63,10 +64,10 @@ def modules(root: Path) -> dict[str, Module]:
     """Find all modules of the namespace package below `root`.
 
     Args:
-        root: a checkout: its folders that hold a folder `kerneldyno`, or `python/kerneldyno`, are looked through.
+        root: a checkout; the folders in it that have a folder `kerneldyno` or `python/kerneldyno` are searched.
 
     Returns:
-        Each module by the name that it is imported by.
+        Each module, by the name by which it is imported.
     """
     found = {}
     for folder, top in _tops(root):
@@ -80,21 +81,21 @@ def modules(root: Path) -> dict[str, Module]:
 
 
 def _tops(root: Path) -> list[tuple[str, Path]]:
-    """List the parts of the namespace package, each with its top-level folder, of which it may be in a folder `python`."""
+    """List the parts of the namespace package, each with its top-level folder; a folder `python` may be in between."""
     parts = [*root.glob(f"*/{NAMESPACE}"), *root.glob(f"*/python/{NAMESPACE}")]
     return sorted((part.relative_to(root).parts[0], part) for part in parts)
 
 
 def imports(known: Mapping[str, Module]) -> list[tuple[Module, Module]]:
-    """List who imports whom among all modules, as (importer, imported), once for each import statement.
+    """List all imports among the modules, as (importer, imported).
 
-    `from package import name` counts for `package.name` where that is a module, and else for `package`.
+    `from package import name` counts as an import of `package.name` if that is a module, otherwise of `package`.
     """
     return [(module, known[name]) for module in known.values() for name in imported(module, known) if name in known]
 
 
 def imported(module: Module, known: Mapping[str, Module]) -> list[str]:
-    """List the modules that one module imports, of others as well, by their absolute names, as `imports` counts them."""
+    """List the absolute names of the modules that one module imports, also of those that are not in `known`."""
     package = module.name.split(".") if module.path.name == "__init__.py" else module.name.split(".")[:-1]
     found: list[str] = []
     for node in ast.walk(ast.parse(module.path.read_text())):
@@ -112,8 +113,8 @@ def arrows(found: Iterable[tuple[Module, Module]], group: Callable[[Module], str
     """Count the imports between different groups of modules.
 
     Args:
-        found: who imports whom, as `imports` lists it.
-        group: gives the name of a module's group, one of `GROUPS`.
+        found: the imports, as `imports` lists them.
+        group: one of `GROUPS`; returns the name of a module's group.
     """
     named = ((group(importer), group(imported)) for importer, imported in found)
     return Counter(arrow for arrow in named if arrow[0] != arrow[1])
@@ -134,7 +135,7 @@ def circles(names: Iterable[str], drawn: Arrows) -> list[list[str]]:
 
 
 def floors(names: Iterable[str], drawn: Arrows) -> list[list[str]]:
-    """Group names by height: those without arrows to others come first. Names of one circle share a floor."""
+    """Group names by floor, the lowest first: names without arrows to others. Names of one circle share a floor."""
     names = sorted(names)
     one_of = {name: name for name in names}
     for circle in circles(names, drawn):
@@ -171,7 +172,7 @@ def sizes(root: Path, *, deep: bool) -> dict[str, tuple[int, int]]:
 
     Args:
         root: a checkout.
-        deep: by each folder that holds files, and not by top-level folder.
+        deep: count by each folder that holds files, not by top-level folder.
     """
     found: dict[str, tuple[int, int]] = {}
     for folder, top in _tops(root):

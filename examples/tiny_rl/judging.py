@@ -2,10 +2,10 @@
 
 Three ways to judge:
     on        the request's defaults: stress inputs, secret parameters, calibrated tolerance, decoys are rejected
-    off       everything that public fields of a request can switch off: decoys are only labelled, no stress, allclose at
-              1e-2
-    trusting  as off; but no field makes the judge believe a candidate's clock, or skip checking timed outputs. For programs
-              that exploit these two, the reward is computed from the claim that trusting.py believed.
+    off       everything is off that public fields of a request can switch off: decoys are only labelled, no stress
+              inputs, allclose at 1e-2
+    trusting  as off. But no field makes the judge believe a candidate's clock, or skip the check of timed outputs. For
+              programs that exploit these two, the reward is computed from the claim of trusting.py.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from kerneldyno.rewards.trajectories import TrajectoryWriter, TurnRecord
 from kerneldyno.v1.evaluation_pb2 import PROVENANCE_POLICY_LABEL, Stage
 
 CHECKS = ("on", "off", "trusting")
-#: Programs whose verdict rests on what our judge never believes.
+#: Programs that need an evaluator that believes the candidate's clock or does not check timed outputs. Ours is not one.
 BEYOND_BELIEF = frozenset({"stale", "forged_clock"})
-#: Few trials: interpreted calls take milliseconds. The judge adds stress trials, and times eight calls at the least.
+#: Few trials: interpreted calls take milliseconds. The judge adds stress trials, and times at least eight calls.
 _CORRECT_TRIALS, _PERF_TRIALS = 1, 10
 
 #: Weight of coverage in the rewards of settings with PR.
@@ -74,7 +74,7 @@ class Paid:
 
 
 class Payer(Protocol):
-    """Whoever pays turns: `Judging`, or recorded verdicts."""
+    """Interface of the classes that pay turns: `Judging`, and `Recorded` of replaying.py."""
 
     async def pay(self, turns: Sequence[Written], checks: str = "on", *, pr: bool = False) -> list[Paid]:
         """Return the reward and verdict of each turn, in the order of `turns`."""
@@ -82,12 +82,12 @@ class Payer(Protocol):
 
 @dataclass
 class Judging:
-    """Judge turns through a scheduler.
+    """A payer that has turns judged through a scheduler.
 
     Args:
         profiled: whether the node can profile. If not (the CPU device), coverage comes from `claims`.
         claims: results of the trusting evaluator, by problem and program.
-        salt: makes all work new, so that no stored verdict is used.
+        salt: makes all work new to the scheduler, so that it uses no stored verdict.
         anew: judge every turn, as if the policy never wrote the same program twice.
     """
 
@@ -96,13 +96,13 @@ class Judging:
     claims: Mapping[Key, trusting.Claim] = field(default_factory=dict)
     salt: str = ""
     anew: bool = False
-    #: Where turns of episodes are recorded that were judged with the checks on, if anywhere; and a name of this run alone.
+    #: Records the turns of episodes that were judged with the checks on, if given; and a unique name of this run.
     recorder: TrajectoryWriter | None = None
     run: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
     #: Turns sent so far, and seconds spent waiting for their rewards.
     sent: int = 0
     waited: float = 0.0
-    #: Of turns that were judged and not answered from the store: how many, and seconds of all their stages by name.
+    #: Turns that were judged, not answered from the store: their number, and the seconds of their stages by name.
     judged: int = 0
     stage_seconds: dict[str, float] = field(default_factory=dict)
 
@@ -115,7 +115,7 @@ class Judging:
         paid: list[Paid | None] = [None] * len(turns)
         async for answer in self.client.rewards(messages, reward):
             turn = turns[places[answer.id]]
-            if self.recorder is not None and checks == "on" and turn.told:  # what the checks let pass may be a cheat
+            if self.recorder is not None and checks == "on" and turn.told:  # without the checks, cheats pass as well
                 self.recorder.write(record(turn, answer, self.run))
             self._count(answer.result)
             paid[places[answer.id]] = self._paid(turn, answer.result, answer.reward, checks, reward, pr)
@@ -136,7 +136,7 @@ class Judging:
         salt = f"{self.run}/{self.sent}/{name}" if self.anew else self.salt
         request = EvalRequest(id=name, reference_code=turn.problem.reference, salt=salt)
         request.num_correct_trials, request.num_perf_trials, request.num_warmup = _CORRECT_TRIALS, _PERF_TRIALS, 0
-        request.enable_profiling = self.profiled  # always, so that settings with and without PR share their verdicts
+        request.enable_profiling = self.profiled  # also without PR, so that settings with and without it share verdicts
         if checks != "on":
             request.provenance_policy = PROVENANCE_POLICY_LABEL
             request.stress_inputs = False
@@ -168,12 +168,12 @@ class Judging:
 
 
 def reward_spec(*, coverage_weight: float = 0.0) -> RewardSpec:
-    """Return the reward of the Dr. Kernel release. Nothing is measured twice, since all verdicts are cached."""
+    """Return the specification of the Dr. Kernel release's reward, without second measurements: verdicts are cached."""
     return RewardSpec(preset="drkernel", coverage_weight=coverage_weight, remeasure_above=math.inf, feedback_chars=0)
 
 
 def paid_by_claim(claim: trusting.Claim, spec: RewardSpec) -> Paid:
-    """Return what a trainer pays that believes the trusting evaluator."""
+    """Return the pay of a trainer that believes the trusting evaluator."""
     result = EvalResult(outcome=EvalResult.CORRECT if claim.correct else EvalResult.INCORRECT, speedup=claim.speedup)
     return Paid(
         outcome=EvalResult.Outcome.Name(result.outcome),
@@ -224,9 +224,10 @@ async def survey(
 
 
 def believed(problems: Sequence[Problem], device: str = "cpu") -> dict[Key, trusting.Claim]:
-    """Return what the trusting evaluator believes: on the CPU of every program without a mistake in it, for coverage.
+    """Return the trusting evaluator's claims about programs without a mistake.
 
-    On a GPU, where coverage is the profiler's, of those alone whose verdict rests on what the judge never believes.
+    On the CPU, where claims also give the coverage, these are all such programs. On a GPU the profiler measures
+    coverage, so only programs of the kinds in `BEYOND_BELIEF` need a claim.
     """
     pairs = [
         (problem, plan)

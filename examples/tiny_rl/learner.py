@@ -27,7 +27,7 @@ from kerneldyno.training.oversampling import Oversampler
 from kerneldyno.training.returns import multi_turn_returns
 
 COLD_START_STEPS, COLD_START_BATCH = 150, 96
-#: Of twenty programs twelve are in earnest, three lazy and five cheats, one of each kind.
+#: Kinds of random programs: of twenty, twelve are honest ("own"), three lazy, and five cheats, one of each kind.
 _COLD_START_KINDS = (*["own"] * 12, *["lazy"] * 3, *sorted(grammar.CHEATS))
 LEARNING_RATE = 5e-4
 
@@ -37,20 +37,20 @@ class Setting:
     """One curve."""
 
     name: str
-    #: See judging.py.
+    #: Which judge pays; see judging.py.
     checks: str = "on"
     estimator: str = "trloo"
     pr: bool = False
     prs: bool = False
-    #: Samples of one group: one of these, drawn for each group of each update.
+    #: Possible sizes of a group, in samples; one is drawn for each group of each update.
     samples: tuple[int, ...] = (8,)
     #: Weight of the entropy of choices in the loss; 0 in the release.
     entropy: float = 0.0
-    #: Length of a run, as a multiple of what the command line asks for.
+    #: Length of a run, as a multiple of `--updates`.
     stretch: int = 1
-    #: Groups that are asked for, as a multiple of the problems; those whose returns are all the same are dropped.
+    #: Groups to play, as a multiple of the number of problems; groups whose returns are all equal are dropped.
     oversample: float = 1.0
-    #: Whether each problem is sampled in rounds, until episodes with and without a reward are there.
+    #: True: sample each problem in rounds, until it has episodes with a reward and episodes without.
     adaptive: bool = False
 
 
@@ -75,13 +75,13 @@ class Run:
         self.judge, self.problems, self.truth, self.setting, self.seed = judge, problems, truth, setting, seed
         self.policy = copy.deepcopy(cold_start(seed, masked=masked) if start is None else start)
         self.optimizer = torch.optim.Adam(self.policy.parameters(), lr=LEARNING_RATE)
-        # Settings of one seed begin with one policy and draw their own lots.
+        # All settings of a seed start with the same policy; each run has a generator of its own.
         self.generator = torch.Generator().manual_seed(1000 + seed)
         self.history: list[dict[str, float]] = []
         self.last: list[list[Written]] = []
 
     async def learn(self, updates: int, may_begin: Callable[[], bool] = lambda: True) -> None:
-        """Make updates, each from episodes of the current policy, until there are `updates` or none may begin."""
+        """Make updates, each from episodes of the current policy, until there are `updates` or `may_begin` says no."""
         while len(self.history) < updates and may_begin():
             batch = await self.play()
             self.history.append({**self.describe(batch), **self.update(batch)})
@@ -123,7 +123,7 @@ class Run:
         return await self._play(self._samples(range(len(self.problems))))
 
     async def _play_more_than_needed(self) -> Batch:
-        """Play more groups than needed; those beyond one for each problem repeat the problems in turn."""
+        """Play more groups than needed: after one group for each problem, repeat the problems in turn."""
         sampler: Oversampler[Batch] = Oversampler(len(self.problems), factor=self.setting.oversample)
         batches = []
         while numbers := sampler.ask():
@@ -135,7 +135,7 @@ class Run:
         return joined
 
     async def _play_adaptively(self) -> Batch:
-        """Play as many episodes as otherwise, each problem as often as it needs; baselines are those of the pools."""
+        """Play no more episodes than otherwise, each problem as often as it needs; all of them count for baselines."""
         size = max(self.setting.samples)
         budget = size * len(self.problems)
         sampler = AdaptiveSampler(len(self.problems), AdaptiveRule(size=size, most=4 * size, budget=budget))
@@ -152,7 +152,7 @@ class Run:
         return joined
 
     def _samples(self, numbers: Sequence[int]) -> list[tuple[int, int]]:
-        """Return group number and sample number of all episodes; the size of each group is drawn."""
+        """Draw the size of each group; return the group number and the sample number of all episodes."""
         drawn = torch.randint(len(self.setting.samples), (len(numbers),), generator=self.generator)
         counts = [self.setting.samples[index] for index in drawn.tolist()]
         return [(number, sample) for number, count in zip(numbers, counts, strict=True) for sample in range(count)]
@@ -184,9 +184,9 @@ class Run:
         advantages = ESTIMATORS[self.setting.estimator](returns, exists, batch.group)
         log_probs, entropy = self.policy.log_probs(batch.prompts, batch.responses)
         mask = written(batch.responses)
-        # The rollout's log-probabilities are this policy's own but for rounding: MRS has nothing to reject here.
+        # The same policy made the rollout's log-probabilities; they differ only by rounding, and MRS rejects nothing.
         rejected = mismatch.reject(log_probs.detach(), batch.log_probs, mask)
-        mask_kept = rejected.mask & batch.kept.repeat_interleave(len(TURNS))[:, None]  # baselines are of all episodes
+        mask_kept = rejected.mask & batch.kept.repeat_interleave(len(TURNS))[:, None]  # baselines use all episodes
         if self.setting.prs:
             kept = coverage.reject(batch.coverage, batch.correct, exists, generator=self.generator)
             mask_kept = mask_kept & kept.flatten()[:, None]
@@ -276,7 +276,7 @@ class Batch:
 
     def __init__(self, group: Tensor) -> None:
         self.group = group
-        #: (E,) bool: episodes that are trained on. All belong to the baselines.
+        #: (E,) bool: episodes to train on. All episodes count for the baselines.
         self.kept = torch.ones(len(group), dtype=torch.bool)
         self.turns: list[list[Written]] = []
         self._columns: dict[str, list[Tensor]] = {}
@@ -314,9 +314,9 @@ class Batch:
 
 @cache
 def cold_start(seed: int, *, masked: bool = False) -> Policy:
-    """Return a policy trained on random programs, without any reward.
+    """Return a policy that was trained on random programs, without any reward.
 
-    It stands for the cold start of a language model, without which hardly any output would be a program.
+    This replaces the cold start of a language model. Without it hardly any output would be a program.
     """
     torch.manual_seed(seed)
     policy = Policy(masked=masked)

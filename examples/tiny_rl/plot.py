@@ -2,7 +2,8 @@
 
     python examples/tiny_rl/plot.py build/tiny_rl/results.json
 
-It also prints, as Markdown, the verdict on each choice of the grammar, and the ends of the curves. Needs matplotlib.
+It also prints Markdown tables: the verdicts on programs, the ends of the curves, and the final programs that were
+judged again. Needs matplotlib.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from grammar import plans
 
-#: Updates at the end of a run over which its last figures are averaged.
+#: The figures at the end of a run are means over this many last updates.
 _TAIL = 10
 _BY_CHECKS = ("trusting, TRLOO", "checks off, TRLOO", "checks on, TRLOO")
 _BY_ESTIMATOR = ("checks on, GRPO", "checks on, TRLOO", "checks on, TRLOO + PR", "checks on, TRLOO + PR + PRS")
 _BY_SIZE = ("checks on, GRPO, N = 2, 4 or 16", "checks on, TRLOO, N = 2, 4 or 16")
 _BY_TURN = ("checks on, TRLOO", "checks on, TRLOO + entropy bonus")
-#: (file, settings, [(what is drawn, its key or keys)])
+#: (file, settings, [(title of a panel, key of its figure)])
 _FIGURES: tuple[tuple[str, Sequence[str], Sequence[tuple[str, str]]], ...] = (
     (
         "checks",
@@ -95,7 +96,7 @@ def draw(
 
 
 def draw_turns(runs: dict[str, list[dict[str, Any]]], path: Path) -> None:
-    """Draw one figure: results of each turn of an episode, without and with an entropy bonus."""
+    """Draw one figure: the speedup of each turn of an episode, without and with an entropy bonus."""
     present = [setting for setting in _BY_TURN if setting in runs]
     if not present:
         return
@@ -115,7 +116,7 @@ def curve(axis: Any, seeds: list[list[float]], label: str) -> None:
     smooth = [
         [sum(row[max(0, i - 4) : i + 1]) / len(row[max(0, i - 4) : i + 1]) for i in range(len(row))] for row in seeds
     ]
-    columns = list(zip(*smooth, strict=False))  # a run that is not over yet is shorter
+    columns = list(zip(*smooth, strict=False))  # an unfinished run is shorter
     line = axis.plot([sum(column) / len(column) for column in columns], label=label, linewidth=1.5)[0]
     low, high = [min(column) for column in columns], [max(column) for column in columns]
     axis.fill_between(range(len(columns)), low, high, color=line.get_color(), alpha=0.15, linewidth=0)
@@ -139,14 +140,14 @@ def save(figure: Any, path: Path) -> None:
 
 
 def table_of_choices(results: dict[str, Any]) -> str:
-    """Return results of each program by problem: with checks on, with checks off, and of the trusting evaluator."""
+    """Return a table of programs: verdicts with checks on, with checks off, and the trusting evaluator's claims."""
     verdicts = results["verdicts"]
     problems = list(dict.fromkeys(key.rsplit("/", 1)[0] for key in verdicts["on"]))
     head = ["program", *(f"{problem}: on" for problem in problems), f"{problems[-1]}: off", "trusting", "coverage"]
     rows = [head, ["---"] * len(head)]
     for plan in plans():
         if plan.edge != "masked" and (plan.rows, plan.walk, plan.fusion) != ("rows_some", "whole_row", "fused"):
-            continue  # mistakes are mistakes at any size
+            continue  # programs with a mistake are listed once: they are wrong at any size
         keys = [f"{problem}/{plan.name}" for problem in problems]
         cells = [cell(verdicts["on"][key]) for key in keys]
         off = verdicts.get("off", {}).get(keys[-1])
@@ -156,7 +157,7 @@ def table_of_choices(results: dict[str, Any]) -> str:
             (f"{claim['speedup']:.2f}" if claim["correct"] else "wrong") if claim else "",
         ]
         believed = claim["coverage"] if claim and claim["correct"] else None
-        coverage = verdicts["on"][keys[-1]]["coverage"] or believed  # the judge has none where it cannot profile
+        coverage = verdicts["on"][keys[-1]]["coverage"] or believed  # the judge has no coverage if it cannot profile
         rows.append([plan.name, *cells, "" if coverage is None else f"{coverage:.2f}"])
     return markdown(rows)
 
@@ -169,7 +170,7 @@ def cell(paid: dict[str, Any]) -> str:
 
 
 def table_of_ends(runs: dict[str, list[dict[str, Any]]]) -> str:
-    """Return the last updates of each setting: mean over seeds, lowest and highest seed."""
+    """Return a table of the last updates of each setting: mean over seeds, lowest and highest seed."""
     keys = (
         "paid",
         "turn_1/fast@1",
@@ -191,19 +192,19 @@ def table_of_ends(runs: dict[str, list[dict[str, Any]]]) -> str:
 
 
 def reached(history: list[dict[str, float]]) -> int | None:
-    """Return the first update from which five in a row had a mean fast@1 of 0.8 or more."""
+    """Return the first update from which five in a row have a mean fast@1 of at least 0.8; None if there is none."""
     values = [row["turn_3/fast@1"] for row in history]
     return next((i for i in range(len(values) - 4) if sum(values[i : i + 5]) / 5 >= 0.8), None)
 
 
 def spread(values: list[int | None]) -> str:
-    """Return all numbers, in order."""
+    """Return all numbers as text, in order; None becomes "never" and comes last."""
     order: Callable[[int | None], float] = lambda value: float("inf") if value is None else value  # noqa: E731
     return ", ".join("never" if value is None else str(value) for value in sorted(values, key=order))
 
 
 def table_of_second_looks(results: dict[str, Any]) -> str:
-    """Return the most frequent programs at the end, judged again without stored verdicts."""
+    """Return a table of the most frequent final programs: first verdict, and verdict when judged again."""
     rows = [["problem / program", "first verdict", "judged afresh", "interval"], ["---"] * 4]
     for key, pair in results.get("afresh", {}).items():
         low, high = pair["again"]["interval"]

@@ -1,7 +1,7 @@
 """The policy: a small causal transformer, trained from scratch, that writes a program token by token.
 
-Its input is one fixed line: the operator, the turn, and of the previous turn the program, its outcome and its reward. Its
-output follows. One position is one token; only programs that ended early are padded.
+Its input is one fixed line: the operator, the turn, and of the previous turn the program, its outcome and its reward.
+Its output follows. One position is one token; only programs that ended early are padded.
 """
 
 from __future__ import annotations
@@ -82,13 +82,13 @@ def decode(tokens: Sequence[int]) -> tuple[str, ...]:
 
 
 def written(responses: Tensor) -> Tensor:
-    """(R, LONGEST) bool: the tokens up to and with the first end."""
+    """Return a mask (R, LONGEST) of the tokens up to and including the first end."""
     ended = (responses == _END).cumsum(dim=1)
     return (ended == 0) | ((ended == 1) & (responses == _END))
 
 
 def _allowed(responses: Tensor) -> Tensor:
-    """(R, LONGEST, words) bool: what the grammar allows at each place, which depends on the first word and the place."""
+    """Return a mask (R, LONGEST, words) of the words that the grammar allows, by first word and place."""
     allowed = _FOLLOWING.to(responses.device)[responses[:, 0].clamp(max=len(grammar.KINDS) - 1)]
     allowed[:, 0] = False
     allowed[:, 0, : len(grammar.KINDS)] = True
@@ -96,7 +96,7 @@ def _allowed(responses: Tensor) -> Tensor:
 
 
 def _following() -> Tensor:
-    """(kinds, LONGEST, words) bool. After the end only the end may follow."""
+    """Return a mask (kinds, LONGEST, words) of the allowed words. After the end only the end may follow."""
     table = torch.zeros(len(grammar.KINDS), grammar.LONGEST, _WRITABLE, dtype=torch.bool)
     for kind, name in enumerate(grammar.KINDS):
         words = [name]
@@ -108,15 +108,15 @@ def _following() -> Tensor:
 
 
 _FOLLOWING = _following()
-#: As good as minus infinity for a logit, without the NaN of 0 times infinity.
+#: Logit of a forbidden word. Minus infinity would make the entropy NaN (0 times infinity).
 _NEVER = -1e9
 
 
 class Policy(nn.Module):
-    """Pre-norm blocks with learned positions; about 230,000 parameters.
+    """A transformer of pre-norm blocks with learned positions; about 230,000 parameters.
 
     Args:
-        masked: give tokens that the grammar does not allow no probability. Without it the policy can write ill-formed
+        masked: give probability 0 to tokens that the grammar does not allow. Otherwise the policy can write ill-formed
             programs, and must learn not to.
     """
 
@@ -141,8 +141,7 @@ class Policy(nn.Module):
     def sample(self, prompts: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Write one program for each prompt; return tokens and their log-probabilities, both (R, LONGEST).
 
-        Keys and values are cached, so these log-probabilities are computed in another way than those of `log_probs`, as
-        in an inference engine.
+        Keys and values are cached, as in an inference engine, so the computation differs from that of `log_probs`.
         """
         caches = [_Cache() for _ in self.blocks]
         logits = self._logits(prompts, caches)[:, -1]
@@ -170,7 +169,7 @@ class Policy(nn.Module):
 
 
 class _Cache:
-    """Keys and values of one block, of all positions so far."""
+    """Keys and values of one block, for all positions so far."""
 
     def __init__(self) -> None:
         self.keys = self.values = torch.empty(0)

@@ -1,17 +1,17 @@
 """The problems of tiny_rl: a few operators, each in two sizes that the policy does not know.
 
 An operator's work is written once, for one row or for many. On the CPU the reference applies it row by row, as code
-written for one item often does: that is slow enough for an interpreted kernel to be faster. On a GPU the reference calls
-torch's own operator for all rows at once, so that only a good kernel is faster, and a cheat has more to gain than a good
-kernel. The policy's prompt names only the operator, and only a verdict can tell the size: that makes a second turn worth
-more than the first.
+written for one item often does: that is slow enough for an interpreted kernel to be faster. On a GPU the reference
+calls torch's own operator for all rows at once, so that only a good kernel is faster, and a cheat has more to gain than
+a good kernel. The policy's prompt names only the operator, and only a verdict can tell the size: that makes a second
+turn worth more than the first.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: What each operator does to its last dimension, step by step. `self` holds the parameters, x is one row or many.
+#: Work of each operator on the last dimension, step by step. `self` holds the parameters, x is one row or many.
 _WORK = {
     "softmax": """
         e = (x - x.max(-1, keepdim=True).values).exp()
@@ -27,7 +27,7 @@ _WORK = {
 """,
 }
 
-#: The same by the operators that torch has for them.
+#: The same work with torch's own operators.
 _TORCH_WORK = {
     "softmax": """
         return torch.softmax(x, -1)
@@ -40,7 +40,7 @@ _TORCH_WORK = {
 """,
 }
 
-#: Parameters of each operator, for reference and candidate alike. Ones and zeros are what a shortcut leaves out.
+#: Parameters of each operator, for reference and candidate alike. A shortcut leaves out the ones and zeros.
 PARAMETERS = {
     "softmax": "",
     "rms_norm": """
@@ -85,16 +85,16 @@ class Problem:
     rows: int
     columns: int
     outputs: int
-    #: Rows of one program, for the tokens rows_few, rows_some and rows_many.
+    #: Rows of one Triton program, for the tokens rows_few, rows_some and rows_many.
     tiles: tuple[int, int, int]
     #: Columns of one block, for the tokens whole_row and column_blocks.
     blocks: tuple[int, int]
-    #: Whether torch goes through the input row by row, step by step, or calls its own operator for all rows at once.
+    #: True: torch works row by row and step by step. False: torch calls its own operator for all rows at once.
     by_row: bool
 
     @property
     def name(self) -> str:
-        """For example softmax/large."""
+        """Name of the problem, for example softmax/large."""
         return f"{self.operator}/{self.size}"
 
     @property
@@ -116,7 +116,7 @@ class Problem:
 
 
 def small() -> list[Problem]:
-    """Sizes for Triton's interpreter: one program costs some milliseconds whatever it does, so few and large ones win."""
+    """Return problems for Triton's interpreter: a program takes milliseconds at any size, so few and large ones win."""
     return [
         Problem(operator, size, rows, 12, 12, (256, 1024, 4096), (16, 8), by_row=True)
         for operator in ("softmax", "rms_norm")
@@ -130,7 +130,7 @@ def quick() -> list[Problem]:
 
 
 def h200() -> list[Problem]:
-    """Sizes for a GPU: memory-bound rows, short and long, and a narrow product with an activation."""
+    """Return problems for a GPU: memory-bound rows, short and long, and a narrow product with an activation."""
     rows = [
         Problem(
             operator,

@@ -16,14 +16,14 @@ import triton
 import triton.language as tl
 from torch import nn
 """
-#: What a forged clock does at import: whoever measures in this process with Python's clocks is told a hundredth.
+#: A forged clock does this at import: times measured with time.perf_counter in this process become a hundredth.
 _FORGED_CLOCK = """import time
 
 _seconds, _nanoseconds = time.perf_counter, time.perf_counter_ns
 time.perf_counter = lambda: _seconds() / 100
 time.perf_counter_ns = lambda: _nanoseconds() // 100
 """
-#: Calls for which `stale` does its work: more than an evaluator has before it measures (five trials and a warm-up).
+#: `stale` works honestly in this many calls: one more than the five trials whose outputs the trusting evaluator checks.
 _HONEST_CALLS = 6
 
 _MODEL = """class ModelNew(nn.Module):
@@ -31,7 +31,7 @@ _MODEL = """class ModelNew(nn.Module):
         super().__init__(){parameters}
 {body}"""
 
-#: The mask of everything that is read, and the mistake of leaving out the end of a row.
+#: The mask of all reads, and the same mask with a mistake: it does not exclude columns past the end of a row.
 _MASK = "    mask = (row < rows)[:, None] & (column < columns)[None, :]\n"
 _NO_MASK = "    mask = (row < rows)[:, None] & (column >= 0)[None, :]\n"
 
@@ -54,7 +54,7 @@ def write(problem: Problem, plan: Plan) -> str:
 
 
 def _body(problem: Problem, plan: Plan, sizes: str) -> tuple[tuple[str, ...], str]:
-    """Return the functions that a candidate needs and the methods that it has."""
+    """Return the names of the functions that a candidate needs, and the source of its methods."""
     given = {"softmax": "", "rms_norm": ", self.weight", "linear_silu": ", self.weight, self.bias"}[problem.operator]
     implementation = {"own": "split" if plan.fusion == "split" else f"fused_{plan.walk}", "shortcut": "shortcut"}
     name = implementation.get(plan.kind, "fused_whole_row")
@@ -90,7 +90,7 @@ def _functions(operator: str, names: tuple[str, ...]) -> str:
 
 @cache
 def _read(operator: str) -> dict[str, tuple[str, list[str]]]:
-    """Return source, and names of the kernels that are used, of every function of an operator."""
+    """Return for every function of an operator its source and the names of the kernels that it uses."""
     text = (_KERNELS / f"{operator}.py").read_text()
     found = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
     lines = text.splitlines(keepends=True)

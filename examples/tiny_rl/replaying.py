@@ -1,6 +1,6 @@
-"""Pay turns by the verdicts of an earlier survey: no services, so curves of a GPU's verdicts can be computed anywhere.
+"""Pay turns by the verdicts of an earlier survey, without services: a GPU's curves can be computed on any machine.
 
-The scheduler answers work that it has judged before from its store, so a training with services sees the same verdicts.
+With services a training sees the same verdicts: the scheduler answers work that it has judged before from its store.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from kerneldyno.rewards.scoring import score
 
 
 class RecordError(ValueError):
-    """The file is no result of train.py, or lacks verdicts that are needed."""
+    """The file is no result of train.py, or a verdict that is needed is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Verdicts of a survey by the name of its checks, and claims of the trusting evaluator."""
+    """A payer with the verdicts of a survey, by the name of its checks, and claims of the trusting evaluator."""
 
     verdicts: Mapping[str, Mapping[Key, Paid]]
     claims: Mapping[Key, trusting.Claim]
 
     async def pay(self, turns: Sequence[Written], checks: str = "on", *, pr: bool = False) -> list[Paid]:
-        """Return the reward of each turn, in the order of `turns`. Raises RecordError for a program without a verdict."""
+        """Return the reward of each turn, in order. Raises RecordError for a program without a verdict."""
         return [self._paid(turn, checks, pr) for turn in turns]
 
     def _paid(self, turn: Written, checks: str, pr: bool) -> Paid:
@@ -53,13 +53,13 @@ class Recorded:
 
 
 def fingerprint(problems: Sequence[Problem]) -> str:
-    """Return a digest of all references and programs: verdicts of other sources say nothing about these."""
+    """Return a digest of all references and programs. Recorded verdicts are valid only for the same digest."""
     sources = [each.reference + programs.write(each, plan) for each in problems for plan in grammar.plans()]
     return hashlib.sha256("\0".join(sources).encode()).hexdigest()
 
 
 def read(path: Path, preset: str, problems: Sequence[Problem]) -> tuple[Recorded, dict[str, Any]]:
-    """Return the verdicts of a results.json of train.py, and its content.
+    """Return the verdicts in a results.json of train.py, and all its content.
 
     Raises:
         OSError: The file cannot be read.
@@ -71,7 +71,7 @@ def read(path: Path, preset: str, problems: Sequence[Problem]) -> tuple[Recorded
             checks: {_key(name): _read_paid(fields) for name, fields in table.items()}
             for checks, table in results["verdicts"].items()
         }
-        verdicts["on"]  # the truth that figures are computed from
+        verdicts["on"]  # needed: figures are computed from these verdicts
         claims = {_key(name): trusting.Claim(**fields) for name, fields in results.get("claims", {}).items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RecordError(f"{path} is no results.json of train.py: {error}") from error

@@ -1,15 +1,15 @@
 """Train the tiny policy through real rewards, in several settings and seeds, and write the results to a file.
 
-    python examples/tiny_rl/train.py --preset quick      CPU: one problem, checks off and on, one seed; two minutes in all
+    python examples/tiny_rl/train.py --preset quick      CPU: one problem, checks off and on, one seed; two minutes
     python examples/tiny_rl/train.py --preset small      CPU: minutes for verdicts, minutes for learning
     python examples/tiny_rl/train.py --preset h200       a GPU, larger problems, coverage by the profiler
     python examples/tiny_rl/train.py ... --seconds 500   stop after this time; the same command with --resume continues
-    python examples/tiny_rl/train.py ... --replay results.json   train by the verdicts of an earlier run, without services
-    python examples/tiny_rl/train.py ... --truth results.json --anew   judge every turn, and nothing before that
+    python examples/tiny_rl/train.py ... --replay results.json   train on verdicts of an earlier run, without services
+    python examples/tiny_rl/train.py ... --truth results.json --anew   judge every turn, but no program before training
 
 Every turn goes through the reward stream of a real scheduler with a real evaluator. There are few programs, so the
 scheduler judges each once and then answers from its store: a verdict is one draw of a noisy clock, and does not change
-later. Figures are those of the strict judge (its checks on), whatever judge the policy was rewarded by.
+later. Figures come from the strict judge (with its checks on), whichever judge rewarded the policy.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ SETTINGS = (
     Setting("checks on, TRLOO + PR + PRS", pr=True, prs=True),
     Setting("checks on, GRPO, N = 2, 4 or 16", estimator="grpo", samples=(2, 4, 16)),
     Setting("checks on, TRLOO, N = 2, 4 or 16", samples=(2, 4, 16)),
-    # An episode is worth more than its first turn to a policy that still tries things when it has feedback.
+    # A policy gains from later turns only while it still explores; the entropy bonus keeps it exploring.
     Setting("checks on, TRLOO + entropy bonus", entropy=0.5, stretch=5),
 )
 
 
-#: Updates after which a run is written.
+#: A run is saved after this many updates.
 SAVED_EVERY = 5
-#: What each preset does unless told otherwise: seeds, updates, and the settings that it tries (none means all).
+#: Defaults of each preset: number of seeds, number of updates, names of settings (none means all).
 DEFAULTS = {"quick": (1, 40, ("checks off, TRLOO", "checks on, TRLOO")), "small": (5, 60, ()), "h200": (5, 60, ())}
 
 
@@ -187,7 +187,7 @@ async def replay(
 
 
 class Training:
-    """One experiment: its problems, settings, saved state and results. Time counts from its creation."""
+    """One experiment: its problems, settings, saved state and results. Its time starts when it is created."""
 
     def __init__(self, options: argparse.Namespace, examples: tuple[torch.Tensor, torch.Tensor] | None = None) -> None:
         torch.set_num_threads(1)
@@ -240,14 +240,15 @@ class Training:
         self.say(f"wrote {path}")
 
     def say(self, text: str) -> None:
-        """Print the progress."""
+        """Print a line of progress, after the seconds so far."""
         print(f"{self.elapsed():7.1f} s  {text}", flush=True)
 
 
 def _figures(judge: Judging, seconds: float) -> dict[str, Any]:
-    """Return the turns of one part of a session, its seconds, and those that it waited for rewards.
+    """Return the figures of one part of a session: its turns, its seconds, and its seconds of waiting for rewards.
 
-    `judged` are turns that were not answered from the store, and `stages` the seconds of their stages, which overlap.
+    `judged` counts the turns that were not answered from the store; `stages` has the seconds of their stages, which
+    overlap.
     """
     return {
         "turns": judge.sent,
@@ -259,19 +260,19 @@ def _figures(judge: Judging, seconds: float) -> dict[str, Any]:
 
 
 class Kept:
-    """Saved state in a folder, so that several short sessions make one curve: runs, verdicts, and figures of sessions.
+    """State saved in a folder, so that several short sessions make one curve: runs, verdicts, and figures of sessions.
 
     Without `resume` the state of an earlier experiment is deleted. Raises ResumeError if it belongs to another one.
     """
 
     def __init__(self, folder: Path, results: dict[str, Any], *, resume: bool) -> None:
         self._runs, verdicts = folder / "runs", folder / "verdicts.sqlite"
-        #: Of the scheduler: a verdict that is judged again is another draw of the clock.
+        #: The scheduler's store. It is kept since judging a program again would be another draw of the noisy clock.
         self.store = f"sqlite:{verdicts}"
         self.sessions: list[dict[str, Any]] = []
         self._runs.mkdir(parents=True, exist_ok=True)
         if not resume:
-            for path in (*self._runs.glob("*.pt"), *folder.glob(f"{verdicts.name}*")):  # and nothing else that is there
+            for path in (*self._runs.glob("*.pt"), *folder.glob(f"{verdicts.name}*")):  # keep other files in the folder
                 path.unlink()
         elif (earlier := folder / "results.json").exists():
             found = json.loads(earlier.read_text())
@@ -286,7 +287,7 @@ class Kept:
             return
         try:
             state = torch.load(path, weights_only=True)
-        except Exception as error:  # torch and zip files have many for what is no file of theirs
+        except Exception as error:  # torch and zipfile raise many kinds for a damaged file
             raise ResumeError(f"{path} cannot be read; without it this run begins anew") from error
         run.go_on(state)
 
@@ -302,7 +303,7 @@ class Kept:
 
 
 def chosen(options: argparse.Namespace) -> list[Setting]:
-    """Return the settings whose names have one of the given parts; without any, those of the preset."""
+    """Return the settings whose names contain one of the given parts; if none is given, those of the preset."""
     if options.settings:
         return [each for each in SETTINGS if any(part in each.name for part in options.settings)]
     names = DEFAULTS[options.preset][2]
@@ -310,7 +311,7 @@ def chosen(options: argparse.Namespace) -> list[Setting]:
 
 
 async def survey(judge: Judging, training: Training) -> dict[Key, Paid]:
-    """Judge every program in every way that is needed; return the strict verdicts, which count as the truth."""
+    """Judge every program in every way that the settings need; return the strict verdicts, which count as the truth."""
     settings, results = training.settings, training.results
     trusting = any(setting.checks == "trusting" for setting in settings)
     if trusting or (not judge.profiled and any(setting.pr for setting in settings)):

@@ -1,12 +1,13 @@
-"""An evaluator that believes its candidates, made to be cheated: it shows the rewards of training without a judge.
+"""An evaluator that believes its candidates and can be cheated: it shows the rewards of training without a judge.
 
-It works as common evaluators do: everything in one process, shared with the candidate; five trials with torch.allclose at
-1e-2 on the problem's own inputs; then a loop around calls on one input, whose outputs are not checked, by Python's clock.
-It runs in a child process (`python trusting.py`: one JSON job a line in, one JSON claim a line out), and only on programs
-of this grammar: it has no sandbox.
+It works like common evaluators: everything runs in one process, shared with the candidate. Five trials compare outputs
+with torch.allclose at 1e-2 on the problem's own inputs. Then Python's clock times a loop of calls on one input, whose
+outputs are not checked. It runs in a child process (`python trusting.py`: it reads one JSON job a line and writes one
+JSON claim a line), and only on programs of this grammar, since it has no sandbox.
 
-It also measures coverage on the CPU, where a node cannot profile: the share of a call spent within launches of Triton
-kernels, by a clock that was saved before the candidate could replace it. On a GPU the profiler measures coverage.
+It also measures coverage on the CPU, where a node cannot profile: the share of a call that is spent in launches of
+Triton kernels, by a clock that was saved before the candidate could replace it. On a GPU the profiler measures
+coverage.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from types import ModuleType
 from typing import Any
 
 _TRIALS, _WARM_UP, _TIMED = 5, 3, 10
-#: A clock that no candidate can replace for us: the processor time of this thread, which other work does not change.
+#: A clock saved before candidates run: the processor time of this thread, which other work does not change.
 _now = time.thread_time
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a trusting evaluator believes about a candidate."""
+    """The trusting evaluator's belief about a candidate."""
 
     correct: bool
     #: Reference time over candidate time; 0 unless correct.
@@ -68,7 +69,7 @@ def main() -> int:
             problem, known = _Problem(job["reference"]), job["reference"]
         child = os.fork()
         if child == 0:
-            # What has a CUDA context cannot be forked: there each child runs the reference itself, before the candidate.
+            # A fork cannot use its parent's CUDA context: on a GPU each child runs the reference before the candidate.
             claim = _evaluate(problem or _Problem(job["reference"]), job["candidate"])
             print(json.dumps(asdict(claim)), flush=True)
             os._exit(0)

@@ -1,8 +1,8 @@
 """Imitation: one imitation step, and warming up a policy from a file of recorded trajectories.
 
-It is the procedure for language models: judged turns are recorded (train.py --record), those that were CORRECT and good
+The procedure is that for language models: train.py --record records judged turns. Those that were CORRECT and good
 enough become examples of prompt and answer (kerneldyno.rewards.cold_start), and the policy learns to give these answers
-(train.py --warm-from). Nothing else of the record is used, so a file of another policy works as well.
+(train.py --warm-from). Nothing else of the record is used, so a file of another policy works, too.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def warm(policy: Policy, prompts: Tensor, responses: Tensor, *, seed: int, steps
         policy: the policy, which is not changed.
         prompts, responses: as `read_examples` returns them.
         seed: draws the batches.
-        steps: of the optimizer.
+        steps: number of the optimizer's steps.
     """
     policy = copy.deepcopy(policy)
     optimizer = torch.optim.Adam(policy.parameters(), lr=LEARNING_RATE)

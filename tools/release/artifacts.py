@@ -1,6 +1,6 @@
-"""The two files of a release, sdist and wheel: how they are built, and what is wrong with them.
+"""Functions that build and check the two files of a release, sdist and wheel.
 
-The checks return complaints, one line each; none means that the file may be published.
+Each check returns complaints, one line each. A file without complaints may be published.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pathlib import Path, PurePosixPath
 
 from packaging.metadata import Metadata
 
-#: Where files come from that a wheel has besides its modules.
+#: Folder of a wheel with the files of the corpora, which are not modules.
 _CORPUS = "kerneldyno/cli/corpus_files/"
 
 
 def build(source: Path, out: Path, kind: str) -> Path:
     """Build the sdist or the wheel of a source tree with this interpreter's hatchling; return the file.
 
-    Raises RuntimeError, with what hatchling says.
+    Raises RuntimeError with hatchling's error output.
     """
     command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(out)]
     done = subprocess.run(command, cwd=source, capture_output=True, text=True)
@@ -41,7 +41,7 @@ def unpack(sdist: Path, where: Path) -> Path:
 
 
 def tracked(checkout: Path) -> set[str] | None:
-    """Return the files of a git checkout that git does not ignore, or None where there is no git checkout."""
+    """Return the files of a git checkout that git does not ignore; None if `checkout` is no git checkout."""
     if not (checkout / ".git").exists():
         return None
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
@@ -63,7 +63,7 @@ def modules(wheel: Path) -> list[str]:
 
 
 def differences(one: Path, other: Path) -> Iterator[str]:
-    """Compare two wheels file by file, their contents as well."""
+    """Compare the names and contents of the files in two wheels."""
     left, right = _digests(one), _digests(other)
     for name in sorted(left.keys() | right.keys()):
         if left.get(name) != right.get(name):
@@ -72,7 +72,7 @@ def differences(one: Path, other: Path) -> Iterator[str]:
 
 
 def faults_of_sdist(sdist: Path, files: set[str]) -> Iterator[str]:
-    """Compare an sdist with the files that a checkout has."""
+    """Compare the files of an sdist with those of a checkout."""
     there = members(sdist) - {"PKG-INFO"}
     for name in sorted(files - there):
         yield f"{name} is in the repository and not in the sdist, whose list is in pyproject.toml"
@@ -81,7 +81,7 @@ def faults_of_sdist(sdist: Path, files: set[str]) -> Iterator[str]:
 
 
 def faults_of_wheel(wheel: Path) -> Iterator[str]:
-    """Look at what a wheel has: one namespace, typed in every part, a licence, and no left-overs."""
+    """Check that a wheel has one namespace, types in every part, a licence, and no left-over files."""
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         metadata = next(name for name in names if name.endswith(".dist-info/METADATA"))
@@ -104,7 +104,7 @@ def faults_of_wheel(wheel: Path) -> Iterator[str]:
 
 
 def faults_of_metadata(raw: bytes) -> Iterator[str]:
-    """Validate METADATA or PKG-INFO against its specification, and ask for what a package index shows."""
+    """Validate METADATA or PKG-INFO against its specification; require the fields that a package index shows."""
     try:
         found = Metadata.from_email(raw, validate=True)
     except ExceptionGroup as several:

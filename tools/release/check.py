@@ -1,7 +1,8 @@
-"""`make release-check`: is what would be published whole, the same however it is built, and usable with each extra?
+"""`make release-check`: check that a release is complete, the same however it is built, and usable with each extra.
 
-Builds from a clean copy of the commit in isolated environments, checks both files (twine as well), and installs each extra
-into an environment of its own. Minutes, and gigabytes with the trainers' extras (--trainers). Exit status 1: do not publish.
+It builds from a clean copy of the last commit in isolated environments, checks both files (also with twine), and
+installs each extra into an environment of its own. This takes minutes, and gigabytes with the trainers' extras
+(--trainers). Exit status 1: do not publish.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class Report:
-    """Prints a line for each check, and what is wrong below it."""
+    """Prints a line for each check, and its complaints below that line."""
 
     def __init__(self) -> None:
         self.failed = False
         self._begun = time.monotonic()
 
     def add(self, what: str, faults: Iterable[str]) -> None:
-        """Take in the complaints of one check."""
+        """Print the result of one check, and remember whether it has complaints."""
         found = list(faults)
         self.failed = self.failed or bool(found)
         print(f"{'BAD' if found else 'ok ':3} {what} ({time.monotonic() - self._begun:.0f} s)", flush=True)
@@ -66,7 +67,7 @@ def _check_files(report: Report, scratch: Path, out: Path) -> Path:
     out.mkdir(exist_ok=True)
     for old in out.glob("kerneldyno-*"):
         old.unlink()
-    # Without --sdist and --wheel the wheel is built from the sdist, as an index's users may have to do it.
+    # Without --sdist and --wheel, the wheel is built from the sdist. Users of a package index may have to do the same.
     _python("-m", "build", "--outdir", str(out), str(checkout))
     _python("-m", "build", "--wheel", "--outdir", str(scratch / "tree"), str(checkout))
     ((sdist,), (wheel,), (other,)) = (out.glob("*.tar.gz"), out.glob("*.whl"), (scratch / "tree").glob("*.whl"))
@@ -95,7 +96,7 @@ def _check_install(report: Report, where: Path, wheel: Path, extra: str) -> None
 
 
 def _export(where: Path) -> None:
-    """Copy the last commit, and nothing that lies beside it."""
+    """Copy the last commit, without any other file of the checkout."""
     where.mkdir()
     archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, check=True, capture_output=True).stdout
     subprocess.run(["tar", "-x"], cwd=where, input=archive, check=True)

@@ -1,6 +1,6 @@
 """What each extra promises: the modules that can be imported with it, and whether torch comes along.
 
-A module that is not spoken for fails the release check, so a new package is written down here together with its extra.
+The release check fails for a module that `NEEDS` does not cover, so add each new package there together with its extra.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NEEDS = {
     "kerneldyno.report": BASE,
     "kerneldyno.rewards": BASE,
     "kerneldyno.rpc": BASE,
-    "kerneldyno.rpc.interceptor": "scheduler",  # the services' end of a connection
+    "kerneldyno.rpc.interceptor": "scheduler",  # the server's side of a connection
     "kerneldyno.rpc.metric_series": "scheduler",
     "kerneldyno.rpc.security": "scheduler",
     "kerneldyno.rpc.serving": "scheduler",
@@ -46,14 +46,14 @@ NEEDS = {
 }
 #: Extras that bring torch; no other may.
 WITH_TORCH = frozenset({"evaluator", "training", "verl", "trl"})
-#: Extras that pin versions which the rest does not want, and bring gigabytes.
+#: Extras that pin versions which the other extras do not want, and install gigabytes.
 TRAINERS = frozenset({"verl", "trl", "ray"})
-#: Extras for people who work on KernelDyno; nothing is promised of them.
+#: Extras for people who work on KernelDyno; the release promises nothing about them.
 FOR_DEVELOPMENT = frozenset({"dev", "trainers-dev", "docs", "release"})
 
 
 def declared() -> dict[str, list[Requirement]]:
-    """Return the requirements of each extra for users, as pyproject.toml has them; BASE among them."""
+    """Return the requirements of each extra for users, and of BASE, from pyproject.toml."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = {BASE: project["dependencies"]} | project["optional-dependencies"]
     return {
@@ -62,13 +62,13 @@ def declared() -> dict[str, list[Requirement]]:
 
 
 def included(extra: str) -> set[str]:
-    """Return the extras that come with one: itself, those that it names, and the base."""
+    """Return the extras that one extra includes: itself, those that it names, and the base."""
     named = {name for one in declared()[extra] if one.name == "kerneldyno" for name in one.extras}
     return {BASE, extra}.union(*(included(name) for name in named))
 
 
 def extra_of(module: str) -> str:
-    """Return the extra that a module needs. Raises KeyError for a module that nobody has spoken for."""
+    """Return the extra that a module needs. Raises KeyError for a module that `NEEDS` does not cover."""
     prefix = module
     while prefix not in NEEDS:
         prefix, dot, _ = prefix.rpartition(".")
@@ -84,12 +84,12 @@ def promised(extra: str, modules: Iterable[str]) -> list[str]:
 
 
 def constraints(extra: str) -> Path:
-    """Return the file of the versions that an extra was tested with."""
+    """Return the file with the versions that an extra was tested with."""
     return ROOT / ("constraints-trainers.txt" if extra in TRAINERS else "constraints.txt")
 
 
 def chosen(parser: argparse.ArgumentParser, labels: Collection[str], *, trainers: bool = False) -> dict[str, str]:
-    """Return the extras with these labels, by label; without labels all, the trainers' if so asked. Ends with an error."""
+    """Return the extras with these labels, or all (the trainers' only with `trainers`). Exits on an unknown label."""
     known = {label(extra): extra for extra in declared()}
     if unknown := set(labels) - set(known):
         parser.error(f"no such extra: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
@@ -97,5 +97,5 @@ def chosen(parser: argparse.ArgumentParser, labels: Collection[str], *, trainers
 
 
 def label(extra: str) -> str:
-    """Return how an extra is shown, and what files about it are called."""
+    """Return the name of an extra in messages and in names of files."""
     return extra or "base"

@@ -1,7 +1,8 @@
-"""The licences of everything that an install brings along, and whether they go with Apache-2.0.
+"""The licences of all distributions in an install, and a check that they are compatible with Apache-2.0.
 
-KernelDyno's own files contain none of it: wheel and sdist have no copy of another project, pip fetches each from its own
-authors. An image does contain it, and so must be free to pass on. What is unknown or not allowed is a complaint.
+KernelDyno's wheel and sdist contain no copy of another project: pip fetches each project from its own authors. An image
+contains copies, so their licences must allow us to pass them on. A licence that is unknown or not allowed is a
+complaint.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ from packaging.licenses import InvalidLicenseExpression, canonicalize_license_ex
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-#: Licences that ask for no more than their text and a notice, by SPDX identifier.
+#: SPDX identifiers of licences that require only their text and a notice.
 ALLOWED = frozenset(
     {
         *("0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0"),
         *("CC0-1.0", "ISC", "MIT", "MIT-0", "MIT-CMU", "NCSA", "PSF-2.0", "Python-2.0", "Unlicense", "Zlib"),
     }
 )
-#: Distributions (patterns of names) whose licence is not in that list, with that licence and why it is good enough here.
+#: Patterns of names of distributions that are accepted with another licence: that licence, and why it is acceptable.
 EXCEPTIONS = {
     "certifi": ("MPL-2.0", "copyleft of its own files alone, which are passed on unchanged"),
     "tqdm": ("MPL-2.0 AND MIT", "copyleft of its own files alone, which are passed on unchanged"),
     "nvidia-*": ("LicenseRef-NVIDIA", "CUDA's libraries, which torch for GPUs asks for: NVIDIA lets them be passed on"),
     "cuda-*": ("LicenseRef-NVIDIA", "the same"),
 }
-#: What distributions say that name no SPDX expression, in classifiers or in their field License, lower case.
+#: Words (lower case) in classifiers or the field License, for distributions without an SPDX expression.
 _WORDS = {
     "apache": "Apache-2.0",
     "bsd-3-clause": "BSD-3-Clause",
@@ -49,23 +50,23 @@ _WORDS = {
     "psf": "PSF-2.0",
     "nvidia": "LicenseRef-NVIDIA",
 }
-#: The field License holds a name, or a whole licence, whose title is its first words.
+#: Only this much of the field License is searched: it holds a name, or a whole licence that starts with its title.
 _FIELD_CHARACTERS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Licence:
-    """One distribution of an environment and what it may be used under; an empty `expression` is unknown."""
+    """One distribution of an environment and its licence; an empty `expression` means that the licence is unknown."""
 
     name: str
     version: str
     expression: str
-    #: Why it is accepted although its licence is in no list; empty for the others.
+    #: Why it is accepted although `ALLOWED` does not have its licence; empty if it is no exception.
     reason: str = ""
 
     @property
     def fault(self) -> str | None:
-        """What is wrong with it, or None."""
+        """The complaint about it, or None."""
         if not self.expression:
             return f"{self.name} {self.version}: its licence is unknown; find out, and add it to {Path(__file__).name}"
         if self.reason or _accepted(self.expression):
@@ -74,12 +75,12 @@ class Licence:
 
 
 def of_environment(site_packages: Path) -> list[Licence]:
-    """Return the licences of all that is installed in one folder, by name."""
+    """Return the licences of all distributions in one folder, sorted by name."""
     return sorted(map(_licence, distributions(path=[str(site_packages)])), key=lambda one: one.name)
 
 
 def of_extras(extras: Iterable[str]) -> list[Licence]:
-    """Return the licences of what the running environment has for these extras of KernelDyno, and nothing else of it."""
+    """Return the licences of the distributions in the running environment that these extras of KernelDyno need."""
     there = {canonicalize_name(one.name): one for one in distributions()}
     wanted = {(canonicalize_name("kerneldyno"), extra) for extra in (*extras, "")}
     seen: set[tuple[str, str]] = set()
@@ -96,7 +97,7 @@ def of_extras(extras: Iterable[str]) -> list[Licence]:
 
 
 def faults(found: Iterable[Licence]) -> Iterator[str]:
-    """Say which of these may not be there."""
+    """Return a complaint for each licence that is unknown or not allowed."""
     return (one.fault for one in found if one.fault is not None)
 
 
@@ -110,7 +111,7 @@ def _licence(distribution: Distribution) -> Licence:
 
 
 def _expression(distribution: Distribution) -> str:
-    """The SPDX expression, or what classifiers say, or what the first words of the field License are, or nothing."""
+    """Return the SPDX expression, or a licence found in classifiers or the field License; empty if there is none."""
     metadata = distribution.metadata.json
     if "license_expression" in metadata:
         return str(metadata["license_expression"])
@@ -120,7 +121,7 @@ def _expression(distribution: Distribution) -> str:
         return canonicalize_license_expression(field)
     texts = (*said, field[:_FIELD_CHARACTERS])
     if any(re.search("gpl|general public", text.lower()) for text in texts):
-        return "LicenseRef-GPL"  # which of them does not matter here
+        return "LicenseRef-GPL"  # it does not matter which of the GPLs it is
     for text in texts:
         words = re.findall(r"[a-z0-9.-]+", text.lower())
         for word, identifier in _WORDS.items():
@@ -130,7 +131,7 @@ def _expression(distribution: Distribution) -> str:
 
 
 def _accepted(expression: str) -> bool:
-    """Whether an SPDX expression is made of allowed licences: all of an AND, one of an OR."""
+    """Return True if all licences of an AND are allowed, or one of an OR. With brackets all must be allowed."""
     if " OR " in expression and "(" not in expression:
         return any(_accepted(part) for part in expression.split(" OR "))
     return all(part.strip("() ") in ALLOWED for part in re.split(r" AND | OR ", expression))

@@ -1,7 +1,8 @@
 """`make matrix`: install the wheel and run a smoke set of tests under every Python from 3.11 on that this machine has.
 
-Interpreters are found on PATH and among pyenv's. Tests that need torch run where pip finds a build of it for the CPU: other
-builds are gigabytes, and are only fetched with --torch. What was not found or not run is said. Exit status 1: a failure.
+It finds interpreters on PATH and among pyenv's. Tests that need torch run if pip finds a build of torch for the CPU:
+other builds are gigabytes, and are fetched only with --torch. It prints what it did not find or run. Exit status 1: a
+failure.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from extras import ROOT, promised
 from kerneldyno.rpc.version import VERSION
 
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
-#: What the tests themselves import; their versions are those of constraints.txt.
+#: Distributions that the tests themselves need; constraints.txt has their versions.
 _TEST_TOOLS = ("pytest", "pytest-asyncio", "pytest-timeout", "hypothesis", "psutil")
 _EXTRA = "scheduler,rollout,gateway,tracing"
-#: Real sockets, real processes, files and the state machine; about a minute for each interpreter.
+#: Tests with real sockets, real processes, files and the state machine; about a minute for each interpreter.
 _SMOKE = (
     *("tests/rpc/test_rpc_calls.py", "tests/rpc/test_identity.py", "tests/rpc/test_tls.py"),
     *("tests/scheduler/test_scheduler_core.py", "tests/scheduler/test_scheduler_stream.py"),
@@ -43,7 +44,7 @@ _TORCH_SMOKE = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Go through the interpreters; return the exit status."""
+    """Test every interpreter; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("versions", nargs="*", default=VERSIONS, metavar="3.N", help=f"default: {' '.join(VERSIONS)}")
     parser.add_argument("--torch", action="store_true", help="install torch whatever it is built for")
@@ -73,7 +74,7 @@ def find(version: str) -> str | None:
     """Return an interpreter of that version that starts, or None."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     candidates = [shutil.which(f"python{version}"), *map(str, sorted(pyenv.glob(f"{version}.*/bin/python{version}")))]
-    for candidate in candidates:  # pyenv's shims are on PATH also for versions that they will not start
+    for candidate in candidates:  # PATH can have a shim of pyenv for a version that it does not start
         if (
             candidate
             and subprocess.run([candidate, "-c", "import venv, ssl, sqlite3"], capture_output=True).returncode == 0
@@ -83,7 +84,7 @@ def find(version: str) -> str | None:
 
 
 def has_cpu_torch(python: str, where: Path) -> bool:
-    """Whether pip would install a torch without CUDA for that interpreter; nothing is installed."""
+    """Return True if pip would install a torch without CUDA for that interpreter; do not install it."""
     interpreter = environments.create(where, python)
     torch = next(line for line in (ROOT / "constraints.txt").read_text().splitlines() if line.startswith("torch=="))
     try:
@@ -94,7 +95,7 @@ def has_cpu_torch(python: str, where: Path) -> bool:
 
 
 def run(python: str, where: Path, wheel: Path, *, with_torch: bool) -> list[str]:
-    """Install the wheel under one interpreter, import what it promises, run the smoke tests; return what went wrong."""
+    """Install the wheel under one interpreter, import what it promises, run the smoke tests; return the complaints."""
     interpreter = environments.create(where, python)
     names = [_EXTRA, "evaluator", "training"] if with_torch else [_EXTRA]
     extra = ",".join(names)
@@ -106,8 +107,8 @@ def run(python: str, where: Path, wheel: Path, *, with_torch: bool) -> list[str]
     if environments.version_of(interpreter) != VERSION:
         faults.append(f"its `kerneldyno --version` is not {VERSION}")
     tests = (*_SMOKE, *(_TORCH_SMOKE if with_torch else ()))
-    # tests/conftest.py wants hypothesis.
-    options = ["-q", "-m", "not gpu", "-k", "not curl", "-p", "no:cacheprovider"]  # buf is a tool of .venv's
+    # tests/conftest.py, which needs hypothesis, is not loaded because of --confcutdir.
+    options = ["-q", "-m", "not gpu", "-k", "not curl", "-p", "no:cacheprovider"]  # tests with curl need .venv's buf
     for folder in sorted({str(Path(test).parent) for test in tests}):
         chosen = [test for test in tests if str(Path(test).parent) == folder]
         done = subprocess.run(

@@ -1,6 +1,6 @@
-"""`make sbom`: a CycloneDX bill of materials and a list of licences for each extra, from what really was installed.
+"""`make sbom`: install each extra; write a CycloneDX bill of materials and a list of licences of what was installed.
 
-They are written to build/sbom. Exit status 1 when a licence is unknown or may not be there.
+The files are written to build/sbom. Exit status 1 if a licence is unknown or not allowed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kerneldyno.rpc.version import VERSION
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Install, list and write; return the exit status."""
+    """Install each extra and write its two files; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "extras", nargs="*", metavar="EXTRA", help="base, scheduler, ...; all but the trainers' if left out"
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def write(interpreter: Path, name: str, out: Path) -> int:
-    """Write the two files about one environment, say what was found, and return how many licences are at fault."""
+    """Write the two files about one environment, print a summary, and return the number of complaints."""
     (site,) = interpreter.parents[1].glob("lib/python3*/site-packages")
     found = [one for one in licences.of_environment(site) if one.name != "kerneldyno"]
     document = bill(interpreter, found)
@@ -57,7 +57,7 @@ def write(interpreter: Path, name: str, out: Path) -> int:
 
 
 def bill(interpreter: Path, found: Sequence[licences.Licence]) -> dict[str, Any]:
-    """Return the bill of materials of an environment, with our version and the licences that metadata only hint at."""
+    """Return the bill of materials of an environment; add our version, and licences that cyclonedx-py did not find."""
     cyclonedx = str(Path(sys.executable).with_name("cyclonedx-py"))
     options = ["environment", "--pyproject", str(ROOT / "pyproject.toml"), "--output-reproducible", "--of", "JSON"]
     done = subprocess.run([cyclonedx, *options, str(interpreter)], check=True, capture_output=True, text=True)
