@@ -41,10 +41,12 @@ _TOGETHER_IN_A_SAMPLE: dict[str, tuple[str, ...]] = {"corpora": ("tests/corpus",
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Tests interrupt processes that they have started. A run in the background (nohup, a shell's &) ignores interrupts, and
-# all processes that it starts would ignore them, too.
+# Tests interrupt and hang up on processes that they have started. A run in the background ignores these signals (a shell's
+# & ignores SIGINT, nohup ignores SIGHUP), and all processes that it starts would ignore them, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope=lifetime.of_a_judge)
