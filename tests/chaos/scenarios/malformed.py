@@ -1,4 +1,4 @@
-"""Row 31: ten thousand messages that no client of ours would send, to every call of the scheduler."""
+"""Row 31: ten thousand malformed messages, to every call of the scheduler."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 
 from kerneldyno.rpc import channel
 from kerneldyno.v1 import fleet_service_pb2 as fleet
+from kerneldyno.v1 import reward_service_pb2 as rewards
 from kerneldyno.v1 import scheduler_service_pb2 as front
 from kerneldyno.v1.evaluation_pb2 import STAGE_LOADING, EvalResult
 from tests.chaos.clients import request
@@ -22,16 +23,19 @@ from tests.chaos.scenario import Figure, Plan, at_least, at_most, audit_all, exa
 
 ROWS = (31,)
 TITLE = "Malformed messages to every call"
-#: Longest wait for an answer; calls that go on for ever when nothing is wrong are cut off.
+#: Longest wait for an answer. This ends calls that would go on for ever because nothing is wrong with them.
 PATIENCE_SECONDS = 2.0
 IN_FLIGHT = 16
-#: More than any message may have.
+#: More bytes than any message may have.
 TOO_MUCH_BYTES = 17 * 2**20
+#: Calls whose requests, or only whose answers, are a stream.
+STREAMS = frozenset({"Evaluate", "StreamRewards", "Work"})
+WATCHES = frozenset({"WatchCluster"})
 OURS = frozenset({"INTERNAL", "UNKNOWN"})
 
 
 def seeds() -> list[tuple[str, str, list[Message]]]:
-    """Each call with messages that are well-formed: service, method, messages."""
+    """Return calls with well-formed messages: service, method, messages."""
     one = request("fuzz", "fuzz", labels={"a": "b"}, salt="s")
     one.timeouts.load_timeout.FromSeconds(5)
     one.tolerance.atol = 0.1
@@ -47,6 +51,8 @@ def seeds() -> list[tuple[str, str, list[Message]]]:
         page_size=10, page_token="x", labels={"a": "b"}, digest="00", outcomes=[EvalResult.CORRECT]
     )
     listing.accepted_after.FromSeconds(1)
+    turn = rewards.Turn(group="g", sample=1, turn_index=2, request=one, response_text="```python\nx = 1\n```")
+    paid = rewards.RewardSpec(preset="drkernel", coverage_weight=0.5, feedback_chars=100)
     scheduler, nodes = "SchedulerService", "FleetService"
     return [
         (
@@ -66,11 +72,14 @@ def seeds() -> list[tuple[str, str, list[Message]]]:
         (nodes, "UndrainNode", [fleet.UndrainNodeRequest(node_id="ghost")]),
         (nodes, "ReleaseQuarantine", [fleet.ReleaseQuarantineRequest(digest="00")]),
         (nodes, "ListNodes", [fleet.ListNodesRequest()]),
+        (nodes, "ListQuarantines", [fleet.ListQuarantinesRequest()]),
+        (nodes, "WatchCluster", [fleet.WatchClusterRequest()]),
+        ("RewardService", "StreamRewards", [rewards.StreamRewardsRequest(client_id="f", turns=[turn], reward=paid)]),
     ]
 
 
 def mutated(text: bytes, draw: random.Random) -> bytes:
-    """`text` with a few bytes flipped, cut, repeated, replaced by bad UTF-8 or large varints, or nothing like it at all."""
+    """Return `text` after some changes: flipped bits, cuts, repeats, bad UTF-8, large varints or random bytes."""
     data = bytearray(text)
     for _ in range(draw.randint(1, 4)):
         at = draw.randrange(len(data) + 1)
@@ -93,7 +102,7 @@ def mutated(text: bytes, draw: random.Random) -> bytes:
 
 
 async def run(plan: Plan) -> list[Figure]:
-    """Whatever comes is answered by a code that names the caller's fault, at once, and good work goes on beside it."""
+    """Check that no answer blames the scheduler, that refusals come at once, and that good work goes on meanwhile."""
     count = plan.count(10_000, 1_000)
     draw = random.Random(plan.seed)
     codes: Counter[str] = Counter()
@@ -125,9 +134,7 @@ async def run(plan: Plan) -> list[Figure]:
                     group.create_task(send(service, method, text))
                     await asyncio.sleep(0)
                 for _, method, _messages in calls[:3]:
-                    group.create_task(
-                        send("SchedulerService", method, b"\x0a" + b"\xff" * 17 * 2**20)
-                    )  # larger than any message
+                    group.create_task(send("SchedulerService", method, b"\x0a" + b"\xff" * TOO_MUCH_BYTES))
             await good
             refusals.clear()
             for _ in range(plan.count(1_000, 200)):  # one at a time, to see how long one takes
@@ -153,20 +160,24 @@ async def _call(connection: grpc.aio.Channel, service: str, method: str, text: b
     path = f"/kerneldyno.v1.{service}/{method}"
     call: Any
     try:
-        if method in ("Evaluate", "Work"):
+        if method in STREAMS:
             call = connection.stream_stream(path)(timeout=PATIENCE_SECONDS)
             await call.write(text)
             await call.done_writing()
             while await call.read() is not grpc.aio.EOF:
                 pass
+        elif method in WATCHES:  # a good one never ends
+            call = connection.unary_stream(path)(text, timeout=PATIENCE_SECONDS)
+            await call.read()
+            call.cancel()
         else:
             call = connection.unary_unary(path)
             await call(text, timeout=PATIENCE_SECONDS)
     except grpc.aio.AioRpcError as error:
-        if error.details() == "Internal error from Core":  # this side's own: the stream ended while it was written to
+        if error.details() == "Internal error from Core":  # an error of this side: the stream ended during a write
             return "CANCELLED", ""
         return error.code().name, error.details() or ""
-    except asyncio.InvalidStateError:  # the stream ended while it was written to
+    except asyncio.InvalidStateError:  # the stream ended during a write
         code = await call.code()
         return code.name, await call.details() or ""
     return "OK", ""
