@@ -20,6 +20,7 @@ import pytest
 from kerneldyno.client import LocalServiceError, LocalServices, local
 from tests import ROOT
 from tests.client.command import invoke
+from tests.family import children, started_since
 
 Install = Callable[[str], None]
 
@@ -74,10 +75,6 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     return install
 
 
-def descendants() -> set[int]:
-    return {child.pid for child in psutil.Process().children(recursive=True)}
-
-
 def gone(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
@@ -87,14 +84,14 @@ def gone(pid: int) -> bool:
 
 def test_both_are_started_known_and_stopped(install: Install) -> None:
     install(WELL_BEHAVED)
-    before = descendants()
+    before = children()
     with LocalServices(devices="cpu") as services:
         assert services.address == services.scheduler["grpc"]
         assert services.scheduler["metrics"] == "off"
         assert services.evaluator["devices"] == "cpu"
         services.check()
-        assert len(descendants() - before) == 3
-    assert descendants() == before
+        assert len(started_since(before)) == 3
+    assert not started_since(before)
 
 
 def test_one_that_will_not_stop_is_killed_with_all_it_started(
@@ -110,29 +107,25 @@ def test_one_that_will_not_stop_is_killed_with_all_it_started(
 
 def test_one_that_dies_at_the_start_says_why_and_leaves_nothing(install: Install) -> None:
     install(DYING)
-    before = descendants()
+    before = children()
     with pytest.raises(LocalServiceError, match=r"evaluator ended with status 3\n  no such device: cuda:7"):
         LocalServices().__enter__()
-    assert descendants() == before
+    assert not started_since(before)
 
 
 def test_one_that_is_never_ready_is_not_waited_for_for_ever(install: Install) -> None:
     install(SILENT)
-    before = descendants()
+    before = children()
     with pytest.raises(LocalServiceError, match="evaluator was not ready in time"):
         LocalServices(start_timeout=2.0).__enter__()
-    assert descendants() == before
+    assert not started_since(before)
 
 
 def test_one_that_dies_later_is_noticed(install: Install) -> None:
     install(WELL_BEHAVED)
-    before = descendants()  # may include services that other tests share
+    before = children()
     with LocalServices(devices="cpu") as services:
-        (evaluator,) = [
-            child
-            for child in psutil.Process().children()
-            if child.pid not in before and "kerneldyno.evaluator" in child.cmdline()
-        ]
+        (evaluator,) = [child for child in started_since(before) if "kerneldyno.evaluator" in child.cmdline()]
         os.kill(int(services.evaluator["node"]), signal.SIGKILL)
         evaluator.kill()
         while not gone(evaluator.pid):
@@ -150,7 +143,7 @@ def test_what_is_missing_is_named_with_the_extra_that_installs_it(monkeypatch: p
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_up_prints_addresses_and_stops_in_order(install: Install, number: signal.Signals) -> None:
     install(WELL_BEHAVED)
-    before = descendants()
+    before = children()
     command = [sys.executable, "-m", "kerneldyno.cli", "up", "--listen", "127.0.0.1:0", "--devices", "cpu"]
     up = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert up.stdout is not None
@@ -161,7 +154,7 @@ def test_up_prints_addresses_and_stops_in_order(install: Install, number: signal
     _, errors = up.communicate(timeout=10)
     assert up.returncode == 0
     assert errors == "scheduler's log\n"
-    assert descendants() == before
+    assert not started_since(before)
 
 
 def test_up_says_which_service_died(install: Install) -> None:

@@ -20,6 +20,7 @@ from kerneldyno.evaluator.server.metrics import Metrics
 from kerneldyno.evaluator.server.node import Node
 from kerneldyno.rpc.validation import effective
 from kerneldyno.v1 import evaluation_pb2 as pb
+from tests.family import children, started_since
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_judge.py")))
 
@@ -75,7 +76,7 @@ async def running_node(*cells: CellSettings, **options: Any) -> AsyncIterator[Ru
     prometheus = CollectorRegistry()
     cells = cells or (cell_settings(),)
     node = Node(cells, Metrics(prometheus, [cell.device for cell in cells]), **options)
-    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    before = children()
     async with asyncio.TaskGroup() as group:
         running = group.create_task(node.run())
         try:
@@ -84,7 +85,7 @@ async def running_node(*cells: CellSettings, **options: Any) -> AsyncIterator[Ru
             yield RunningNode(node, prometheus)
         finally:
             running.cancel()
-    left = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
+    left = started_since(before)
     assert not left, f"processes outlived the node: {left}"
 
 
