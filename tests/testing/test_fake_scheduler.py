@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 
 import grpc
@@ -193,3 +194,14 @@ class TestFaults:
 def test_torch_is_not_imported() -> None:
     program = "import sys, kerneldyno.testing; print([name for name in sys.modules if name in ('torch', 'numpy')])"
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"
+
+
+def test_a_start_that_fails_in_a_with_block_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(_: FakeScheduler) -> None:
+        raise OSError("no port is free")
+
+    monkeypatch.setattr(FakeScheduler, "start", refuse)
+    before = threading.active_count()
+    with pytest.raises(OSError, match="no port is free"):
+        FakeScheduler().__enter__()
+    assert threading.active_count() == before

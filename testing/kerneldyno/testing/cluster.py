@@ -8,25 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self
 
 from kerneldyno.client import LocalServiceError
 from kerneldyno.client.local import refuse_missing
 from kerneldyno.client.service_process import ServiceProcess, indented
-from kerneldyno.testing.loop_thread import LoopThread
+from kerneldyno.testing.loop_thread import InThread
 from kerneldyno.testing.scripted_node import ScriptedNode
 
-_T = TypeVar("_T")
 #: Longest time until the scheduler listens and every node has its Work stream, in seconds.
 _START_SECONDS = 60.0
 #: The scheduler may take this long to stop before it is killed, in seconds.
 _STOP_SECONDS = 5.0
 
 
-class Cluster:
+class Cluster(InThread):
     """A scheduler and its nodes while the block runs.
 
         with Cluster([ScriptedNode("n1", lanes=8)]) as cluster, Client(cluster.address) as client:
@@ -51,7 +50,6 @@ class Cluster:
         self._scheduler: ServiceProcess | None = None
         self._listen = "127.0.0.1:0"
         self._running: list[asyncio.Task[None]] = []
-        self._thread: LoopThread | None = None
 
     @property
     def address(self) -> str:
@@ -83,27 +81,6 @@ class Cluster:
             running.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
         await self._end_scheduler()
-
-    def __enter__(self) -> Self:
-        self._thread = LoopThread("scripted-nodes")
-        try:
-            self._thread.run(self.__aenter__())
-        except BaseException:
-            self._thread.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        assert self._thread is not None
-        self._thread.run(self.__aexit__())
-        self._thread.close()
-
-    def run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Run one of the cluster's coroutines from a test without asyncio: `cluster.run(cluster.kill_scheduler())`."""
-        assert self._thread is not None, "in `async with`, await the coroutine"
-        return self._thread.run(work)
 
     async def start_scheduler(self) -> None:
         """Start the scheduler; after `kill_scheduler` on the same port. Nodes and clients connect again by themselves."""

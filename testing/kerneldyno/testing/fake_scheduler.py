@@ -6,9 +6,9 @@ feedback. It keeps nothing on disk and does not queue, merge or cache; kerneldyn
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self
 
 import grpc.aio
 
@@ -16,16 +16,14 @@ from kerneldyno.rpc.channel import server_options
 from kerneldyno.testing.fake_queue import FakeQueue, Judge, follow_script
 from kerneldyno.testing.fake_reward_service import FakeRewardService
 from kerneldyno.testing.fake_scheduler_service import FakeSchedulerService
-from kerneldyno.testing.loop_thread import LoopThread
+from kerneldyno.testing.loop_thread import InThread
 from kerneldyno.v1.reward_service_pb2 import Turn
 from kerneldyno.v1.reward_service_pb2_grpc import add_RewardServiceServicer_to_server
 from kerneldyno.v1.scheduler_service_pb2 import EvaluateRequest, ListEvaluationsRequest
 from kerneldyno.v1.scheduler_service_pb2_grpc import add_SchedulerServiceServicer_to_server
 
-_T = TypeVar("_T")
 
-
-class FakeScheduler(FakeQueue):
+class FakeScheduler(FakeQueue, InThread):
     """A fake scheduler that serves while its block runs.
 
         with FakeScheduler() as scheduler, Client(scheduler.address) as client:
@@ -54,7 +52,6 @@ class FakeScheduler(FakeQueue):
         self._evaluations = FakeSchedulerService(self, checks=checks, backends=list(backends), toolkits=list(toolkits))
         self._rewards = FakeRewardService(self)
         self._server: grpc.aio.Server | None = None
-        self._thread: LoopThread | None = None
         self._port = 0
 
     @property
@@ -96,23 +93,6 @@ class FakeScheduler(FakeQueue):
     ) -> None:
         await self.stop()
         self.forget()
-
-    def __enter__(self) -> Self:
-        self._thread = LoopThread("fake-scheduler")
-        self._thread.run(self.__aenter__())
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        assert self._thread is not None
-        self._thread.run(self.__aexit__())
-        self._thread.close()
-
-    def run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Run one of the scheduler's coroutines from a test without asyncio: `scheduler.run(scheduler.restart())`."""
-        assert self._thread is not None, "in `async with`, await the coroutine"
-        return self._thread.run(work)
 
     async def start(self) -> None:
         """Listen; after `stop` on the same port."""

@@ -1,14 +1,16 @@
 """Run an event loop in a thread of its own, for tests that do not use asyncio themselves.
 
-FakeScheduler and Cluster use it in a plain `with` block.
+FakeScheduler and Cluster are async context managers; `InThread` lets a plain `with` block use them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 _T = TypeVar("_T")
 
@@ -39,3 +41,43 @@ class LoopThread:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
         await asyncio.get_running_loop().shutdown_asyncgens()
+
+
+class InThread(ABC):
+    """An async context manager that a plain `with` block can use: then it lives on an event loop in a thread."""
+
+    _thread: LoopThread | None = None
+
+    @abstractmethod
+    async def __aenter__(self) -> Self:
+        """Start on the running event loop."""
+
+    @abstractmethod
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        """Stop."""
+
+    def __enter__(self) -> Self:
+        self._thread = LoopThread(type(self).__name__)
+        try:
+            self._thread.run(self.__aenter__())
+        except BaseException:
+            self._thread.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._thread is not None
+        self._thread.run(self.__aexit__())
+        self._thread.close()
+
+    def run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Run one of its coroutines from a test without asyncio: `scheduler.run(scheduler.restart())`."""
+        assert self._thread is not None, "in `async with`, await the coroutine"
+        return self._thread.run(work)
