@@ -43,6 +43,7 @@ NAVIGATION = {
     "Inside": [
         "docs/architecture",
         "docs/lessons",
+        "docs/tile_languages",
         "docs/extending",
         "docs/api",
         "docs/errors",

@@ -14,7 +14,7 @@ import sys
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -149,7 +149,7 @@ class Demo:
     async def run(self, services: LocalServices) -> None:
         """Stream every candidate that this machine can judge, then read both metrics pages."""
         async with AsyncClient(services.address) as client:
-            self._meet(await client.nodes())
+            self._meet(await client.nodes(), (await client.capabilities()).backends)
             extra = {} if self._on_gpu else CPU_TRIALS
             # Send candidates that run into a time limit first, so that the others are judged meanwhile.
             order = sorted(self._candidates, key=lambda row: not row.timeouts)
@@ -173,10 +173,10 @@ class Demo:
         self._console.print(self._stage_table())
         return self._summary()
 
-    def _meet(self, nodes: Iterable[Node]) -> None:
+    def _meet(self, nodes: Iterable[Node], backends: Collection[str]) -> None:
         devices = [(node, device) for node in nodes for device in node.devices]
         self._on_gpu = any(device.kind == "cuda" for _, device in devices)
-        self._candidates = [row for row in self._all if self._on_gpu or not row.needs_gpu]
+        self._candidates = [row for row in self._all if row.backend in backends and (self._on_gpu or not row.needs_gpu)]
         for node, device in devices:
             software = f"torch {node.environment.torch_version}, triton {node.environment.triton_version}"
             self._console.print(f"Device {device.name}: {device.model}, {device.lanes} lanes, {software}.")

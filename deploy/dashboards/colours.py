@@ -14,6 +14,7 @@ OUTCOMES = {
     "INFRASTRUCTURE_ERROR": "dark-blue",
 }
 STAGES = {
+    "building": "light-yellow",
     "awaiting_memory": "dark-red",
     "preparing": "blue",
     "loading": "light-blue",

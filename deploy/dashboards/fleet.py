@@ -9,6 +9,7 @@ from .promql import mean, over, per_minute, quantile, rate, scheduler
 _OUTCOMES = scheduler("kerneldyno_outcomes_total")
 _BACKLOG, _LIMIT = scheduler("kerneldyno_backlog_evaluations"), scheduler("kerneldyno_backlog_evaluations_limit")
 _RUNNING, _LANES = scheduler("kerneldyno_running"), scheduler("kerneldyno_lanes")
+_BUILDING = scheduler("kerneldyno_building")
 _OLDEST = scheduler("kerneldyno_queue_oldest_seconds")
 _COMMIT = scheduler("kerneldyno_journal_commit_seconds")
 
@@ -28,11 +29,11 @@ NOW = [
     ),
     number(
         "Lanes in use",
-        "Attempts that nodes have, over lanes that are ready. Near 100 % while work waits, the fleet is the limit: add "
-        "nodes. Low while work waits, look at the pipeline. Above it are attempts that wait on their "
-        "node for the next lane.",
+        "Attempts that nodes have, except those whose native code is built, over lanes that are ready. Near 100 % while "
+        "work waits, the fleet is the limit: add nodes. Low while work waits, look at the pipeline. Above it are attempts "
+        "that wait on their node for the next lane.",
         "percentunit",
-        Query(over(f"sum({_RUNNING})", f"sum({_LANES})")),
+        Query(over(f"(sum({_RUNNING}) - sum({_BUILDING}))", f"sum({_LANES})")),
     ),
     number(
         "Queue in use",

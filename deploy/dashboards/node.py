@@ -73,9 +73,10 @@ WORK = [
     ),
     lines(
         "Attempts now, by stage",
-        "What occupies the lanes of these devices.",
+        "What occupies the lanes of these devices. Attempts that are `building` occupy none.",
         "none",
         Query(f"sum by (stage) ({_device('kerneldyno_running_attempts')})", "{{stage}}"),
+        Query(f"sum({_node('kerneldyno_running_builds')})", "building"),
         stacked=True,
         colours=STAGES,
     ),

@@ -8,12 +8,16 @@ from .promql import WINDOW, evaluator, mean, over, per_minute, quantile, rate, s
 
 _STAGE = evaluator("kerneldyno_stage_seconds")
 _STAGE_SUM = evaluator("kerneldyno_stage_seconds_sum")
+_LANE_SUM = evaluator("kerneldyno_stage_seconds_sum", 'stage!="building"')
 _ATTEMPTS = evaluator("kerneldyno_attempts_total")
 _BUSY = evaluator("kerneldyno_device_busy_seconds_total")
 _HITS = evaluator("kerneldyno_reference_cache_hits_total")
 _MISSES = evaluator("kerneldyno_reference_cache_misses_total")
 _CLOCKS = evaluator("kerneldyno_timings_total")
 _LEASE = evaluator("kerneldyno_timing_lease_seconds")
+_BUILDS = evaluator("kerneldyno_builds_total")
+_BUILDERS = evaluator("kerneldyno_builders")
+_RUNNING_BUILDS = evaluator("kerneldyno_running_builds")
 
 SUMMARY = [
     number(
@@ -59,7 +63,8 @@ TIME = [
     lines(
         "Mean time of an attempt, by stage",
         "What an attempt costs on its node, stage by stage. `awaiting_lease` is time in which it only waits for "
-        "the device's timing lease, `awaiting_memory` for memory that others hold.",
+        "the device's timing lease, `awaiting_memory` for memory that others hold, and `building` compiles native code "
+        "before the attempt has a lane.",
         "s",
         Query(share(_STAGE_SUM, _ATTEMPTS, "stage"), "{{stage}}"),
         stacked=True,
@@ -69,7 +74,7 @@ TIME = [
         "Time on nodes, by outcome",
         "Lane-seconds a second that go into attempts of each outcome: what wrong and failing candidates cost.",
         "none",
-        Query(rate(_STAGE_SUM, "outcome"), "{{outcome}}"),
+        Query(rate(_LANE_SUM, "outcome"), "{{outcome}}"),
         stacked=True,
         colours=OUTCOMES,
     ),
@@ -83,12 +88,51 @@ TIME = [
     lines(
         "Attempts now, by stage",
         "What occupies the lanes. A band of `awaiting_lease` is the timing lease being the limit; one of `preparing`, "
-        "references or runners that are not ready; one of `awaiting_memory`, problems that do not fit beside each other.",
+        "references or runners that are not ready; one of `awaiting_memory`, problems that do not fit beside each other. "
+        "Attempts that are `building` occupy no lane.",
         "none",
         Query(f"sum by (stage) ({evaluator('kerneldyno_running_attempts')})", "{{stage}}"),
         Query(f"sum({evaluator('kerneldyno_waiting_attempts')})", "wait on the node for a lane"),
+        Query(f"sum({_RUNNING_BUILDS})", "building"),
         stacked=True,
         colours=STAGES,
+    ),
+]
+
+BUILDS = [
+    lines(
+        "Builds a minute",
+        "Libraries of native code. `cached` ones were not compiled again. `full` ones needed all of PyTorch's headers, and "
+        "take longer than `lean` ones. `failed` ones are their candidates' doing, unless every build of a node fails.",
+        "none",
+        Query(per_minute(_BUILDS, "how"), "{{how}}"),
+        stacked=True,
+        width=6,
+    ),
+    lines(
+        "Duration of a build",
+        "Builds that ran, all their compilers together. Cached ones are not in it.",
+        "s",
+        *(Query(quantile(rank, evaluator("kerneldyno_build_seconds")), f"p{rank * 100:g}") for rank in (0.5, 0.95)),
+        width=6,
+    ),
+    lines(
+        "Builders in use",
+        "Candidates that are being built, and how many may be at once. At the limit for long while lanes are free, builds "
+        "are what holds work up: raise `--builders` where processors are idle.",
+        "none",
+        Query(f"sum({_RUNNING_BUILDS})", "running"),
+        Query(f"sum({_BUILDERS})", "limit"),
+        colours={"limit": "red"},
+        width=6,
+    ),
+    lines(
+        "Build cache",
+        "Size of the build caches, by node. Its limit is `--build-cache-bytes`; libraries that were used least recently are "
+        "dropped first.",
+        "bytes",
+        Query(evaluator("kerneldyno_build_cache_bytes"), "{{instance}}"),
+        width=6,
     ),
 ]
 
@@ -161,6 +205,7 @@ BOARD = board(
     [
         ("From acceptance to verdict", SUMMARY),
         ("Stages", TIME),
+        ("Builds of native code", BUILDS),
         ("Runners and references", RUNNERS),
         ("Timing", TIMING),
     ],

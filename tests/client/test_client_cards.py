@@ -21,6 +21,7 @@ from kerneldyno.v1.evaluation_pb2 import (
     ExceptionEvidence,
     Finding,
     Interval,
+    NativeBuild,
     Roofline,
     StageSpan,
     TimingStats,
@@ -62,6 +63,22 @@ def test_a_timed_candidate() -> None:
     assert "graph" not in text
     result.candidate_timing.launch_mode = LAUNCH_MODE_CUDA_GRAPH
     assert "clock: judge, as a CUDA graph)" in shown(verdict_card(result))
+
+
+def test_builds_have_a_line_each() -> None:
+    lean, full, failed = NativeBuild.HEADERS_LEAN, NativeBuild.HEADERS_FULL, NativeBuild.HEADERS_UNSPECIFIED
+    result = EvalResult(
+        outcome=EvalResult.CORRECT,
+        builds=[
+            NativeBuild(name="native", headers=lean, cached=True, seconds=3.21),
+            NativeBuild(name="my_op", headers=full, seconds=41.0),
+            NativeBuild(name="bro\x1b[31mken", headers=failed, failed=True),
+        ],
+    )
+    text = "\n".join(map(str.rstrip, shown(verdict_card(result)).splitlines())) + "\n"
+    assert "native: lean headers, cached, 3.21 s\n" in text
+    assert "my_op: full headers, 41 s\n" in text
+    assert "bro[31mken: failed\n" in text
 
 
 def both_times(regime: TimingStats.Regime.ValueType = TimingStats.REGIME_QUEUED_AHEAD) -> EvalResult:

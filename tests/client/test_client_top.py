@@ -126,6 +126,19 @@ class TestWithoutATerminal:
         assert (found["rate_10s"], found["away_seconds"], found["lanes"]) == (None, None, 12)
         assert [one["node_id"] for one in found["nodes"]] == ["n1", "n2"]
 
+    async def test_builds(self, scheduler: FakeFleet) -> None:
+        here = scheduler.nodes["node-a"]
+        here.running, here.builders, here.building = 5, 4, 3
+        ran = await invoke("top", "--once", "--address", scheduler.address, COLUMNS="120")
+        assert ran.status == 0
+        assert "running (3 building)" in ran.out
+        heading, *rows = [line.split() for line in ran.out.splitlines() if line.startswith("node")]
+        assert heading[-3:] == ["running", "building", "labels"]
+        assert next(row for row in rows if row[0] == "node-a")[-4:] == ["2/2", "3/4", "pool=a,", "zone=z1"]
+        ran = await invoke("top", "--once", "--json", "--address", scheduler.address)
+        assert ran.json["building"] == 3
+        assert [(node["builders"], node["building"]) for node in ran.json["nodes"]] == [(4, 3), (0, 0)]
+
     async def test_json_lines_and_rates(self, cluster: str) -> None:
         async with started("top", "--json", "--interval", "0.1", "--address", cluster) as process:
             assert process.stdout is not None

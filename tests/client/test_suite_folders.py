@@ -76,6 +76,18 @@ def test_a_candidate_has_the_problems_name_or_that_of_kernelbenchs_scripts(tmp_p
     ]
 
 
+def test_a_candidate_may_be_a_folder_or_a_native_source(tmp_path: Path) -> None:
+    problems = find_problems([folder(tmp_path / "suite", *(f"level1/{name}.py" for name in "ABCD"))])
+    given = folder(tmp_path / "runs", "level1/A/model.py", "level1/A/util.py", "level1/B/k.cu", "level1/C.cu")
+    folder(given, "level1/D/sample_0.py", "level1/A.txt")
+    candidates = Candidates(given)
+    found = [candidates.of(problem) for problem in problems]
+    assert found == [given / "level1/A", given / "level1/B", given / "level1/C.cu", None]
+    assert candidates.unused(problems) == [given / "level1/D/sample_0.py"]
+    request = request_of(problems[0], "k", {}, [{"path": "a.cu", "content": "x"}])
+    assert [(file.path, file.content) for file in request.kernel_files] == [("a.cu", "x")]
+
+
 def test_a_candidate_is_that_of_one_problem_and_lies_in_the_folder(tmp_path: Path) -> None:
     given = folder(tmp_path / "runs", "1_A.py", "level1/1_A.py")
     problems = find_problems([folder(tmp_path / "suite", "level1/1_A.py", "level2/1_A.py")])

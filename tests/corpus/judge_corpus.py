@@ -23,6 +23,7 @@ from typing import Any
 
 from kerneldyno.cli import corpus
 from kerneldyno.cli.corpus import CorpusError, Entry
+from kerneldyno.evaluator.server import registry
 from kerneldyno.rpc import validation
 from kerneldyno.rpc.jsonio import request_to_json, result_from_json
 from tests.evaluator.judge_harness import DEVICE, Judge
@@ -52,10 +53,13 @@ def has_time_compared(entry: Entry) -> bool:
 
 
 def in_order(entries: Iterable[Entry]) -> list[Entry]:
-    """Return the entries that this device can run, grouped by problem, because a judge remembers few problems."""
-    return sorted(
-        (entry for entry in entries if KIND in entry.devices), key=lambda entry: (entry.problem.name, entry.name)
-    )
+    """Return the entries that this device can run, grouped by problem, because a judge remembers few problems.
+
+    Entries in a language that is not installed are left out.
+    """
+    offered = registry.backend_names()
+    chosen = [entry for entry in entries if KIND in entry.devices and entry.backend in offered]
+    return sorted(chosen, key=lambda entry: (entry.problem.name, entry.name))
 
 
 def named(argument: str) -> list[Entry]:
@@ -208,7 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                         file.write(json.dumps(rows[-1]) + "\n")
     bad = [each for each in rows if not each["ok"]]
     others = len(candidates) - len(entries)
-    skipped = f", {others} not for this device" if others else ""
+    skipped = f", {others} not for this device or in a language that is not installed" if others else ""
     print(f"{len(rows)} on {KIND} in {time.monotonic() - begun:.1f} s: {len(bad)} not as they should be{skipped}")
     for each in bad:
         print(f"  {each['candidate']}: {each['why']}")

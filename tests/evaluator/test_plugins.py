@@ -64,7 +64,8 @@ def test_old_names_of_what_plug_ins_import_stay() -> None:
 
 def test_names_are_served_and_objects_are_what_they_must_be(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(site))
-    assert registry.backend_names() == ("triton", "cuda", "torch", "numpy")
+    names = registry.backend_names()
+    assert (names[:3], names[-1]) == (("triton", "cuda", "torch"), "numpy")
     assert registry.toolkit_names() == ("kernelbench", "kernel_simple", "pairwise")
     (backend,) = metadata.entry_points(group="kerneldyno.backends", name="numpy")
     (toolkit,) = metadata.entry_points(group="kerneldyno.toolkits", name="pairwise")

@@ -377,5 +377,5 @@ def test_names_come_from_entry_points_without_importing_them(tmp_path: Path, mon
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[kerneldyno.backends]\nmojo = no_such_module:BACKEND\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert registry.backend_names() == ("triton", "cuda", "torch", "mojo")
+    assert set(registry.backend_names()) >= {"triton", "cuda", "torch", "mojo"}
     assert registry.toolkit_names() == ("kernelbench", "kernel_simple")

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import licences
 import pytest
-from extras import declared
+from extras import TILE_LANGUAGES, TRAINERS, declared
 
 pytestmark = pytest.mark.pure
 
 #: Extras that are installed where `make test` runs; `make release-check` checks those of the trainers.
-HERE = sorted(set(declared()) - {"verl", "trl", "ray"})
+HERE = sorted(set(declared()) - TRAINERS - TILE_LANGUAGES)
 
 
 def test_all_that_comes_along_may() -> None:

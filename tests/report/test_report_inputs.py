@@ -364,6 +364,36 @@ def test_requests_give_sources_and_problems(tmp_path: Path) -> None:
     assert "1 lines of the file of requests are no requests" in told
 
 
+def test_a_candidate_of_several_files_is_shown_whole(tmp_path: Path) -> None:
+    files = {"b.cu": "int b;", "a.cuh": "int a;"}
+    asked = {
+        "id": "a",
+        "reference_code": "A",
+        "kernel_code": "k",
+        "kernel_files": files,
+        "build_flags": {"cuda": ["-g"]},
+    }
+    native = {"id": "b", "reference_code": "A", "kernel_files": {"b.cu": "int b;"}}
+    (tmp_path / "requests.jsonl").write_bytes(lines(asked, native))
+    built = {"name": "native", "headers": "HEADERS_LEAN", "cached": True, "seconds": 3.2}
+    found = page(tmp_path, lines(result("a", builds=[built]), result("b")), "--requests", tmp_path / "requests.jsonl")
+    one, other = found.data("details")[0]
+    assert one["source"][0] == (
+        "==== candidate.py ====\nk\n\n==== a.cuh ====\nint a;\n\n==== b.cu ====\nint b;\n\n"
+        "==== build flags ====\ncuda: -g\n"
+    )
+    assert other["source"][0] == "==== b.cu ====\nint b;\n"
+    assert ["build", "native: lean headers, cached, 3.2 s"] in one["facts"]
+
+
+def test_a_turn_of_several_files_is_shown_whole(tmp_path: Path) -> None:
+    with TrajectoryWriter(tmp_path / "results.jsonl") as writer:
+        writer.write(turn(0, 0, "CORRECT", kernel_code="k", kernel_files={"a.cu": "int a;", "b.cu": 5}))
+    found = page(tmp_path, (tmp_path / "results.jsonl").read_bytes())
+    (one,) = found.data("details")[0]
+    assert one["source"][0] == "==== candidate.py ====\nk\n\n==== a.cu ====\nint a;\n\n==== b.cu ====\n5\n"
+
+
 def test_problems_are_named_by_label_or_id(tmp_path: Path) -> None:
     rows = lines(result("p/a"), result("x", labels={"problem": "q"}), result("y", labels={"task": "r"}), result("z"))
 

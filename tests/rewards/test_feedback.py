@@ -515,6 +515,8 @@ def test_never_over_the_limit(outcome: str, limit: int, one: str, other: str, no
 OF_THE_MODEL = [
     ("kernel_code", "missing; give the Python source of the candidate", "your answer is empty. Give the whole program"),
     ("kernel_code", "missing; give kernel_code, or the model's raw answer as response_text", "your answer is empty."),
+    ("kernel_files[0].path", "'a.txt' has the suffix '.txt'", "your files: 'a.txt' has the suffix"),
+    ("build_flags.cuda", "'--keep' decides what a compiler writes", "your build flags: '--keep' decides"),
     ("kernel_code", "defines no ModelNew", "your program defines no ModelNew"),
     (
         "kernel_code",

@@ -74,7 +74,13 @@ def test_a_policy_does_not_pay_for_what_its_trainer_wrote(field: str) -> None:
     own = {"field": "kernel_code", "description": "too large"}
     for violations in ([{"field": field, "description": "bad"}], [own, {"field": field, "description": "bad"}]):
         assert score(result("INVALID", invalid={"violations": violations}), spec) == (None, RewardParts())
-    for field_of_the_policy in ("kernel_code", "response_text"):
+    for field_of_the_policy in (
+        "kernel_code",
+        "response_text",
+        "kernel_files[3].path",
+        "kernel_files",
+        "build_flags.cpp",
+    ):
         violations = [{"field": field_of_the_policy, "description": "bad"}]
         assert score(result("INVALID", invalid={"violations": violations}), spec)[0] == -1
 

@@ -64,6 +64,7 @@ CHANGES: dict[str, Callable[[pb.EvalRequest], object]] = {
     "timeouts.compile_timeout": lambda r: r.timeouts.compile_timeout.CopyFrom(seconds(61)),
     "timeouts.correctness_timeout": lambda r: r.timeouts.correctness_timeout.CopyFrom(seconds(61)),
     "timeouts.timing_timeout": lambda r: r.timeouts.timing_timeout.FromNanoseconds(60_000_000_001),
+    "timeouts.build_timeout": lambda r: r.timeouts.build_timeout.CopyFrom(seconds(61)),
     "priority": lambda r: setattr(r, "priority", pb.PRIORITY_HIGH),
     "device": lambda r: setattr(r.device, "kind", "cpu"),
     "device.model": lambda r: setattr(r.device, "model", "H200"),
@@ -81,6 +82,12 @@ CHANGES: dict[str, Callable[[pb.EvalRequest], object]] = {
     "provenance_policy": lambda r: setattr(r, "provenance_policy", pb.PROVENANCE_POLICY_LABEL),
     "output_reuse": lambda r: setattr(r, "output_reuse", pb.OUTPUT_REUSE_REJECT),
     "stress_kinds": lambda r: r.stress_kinds.append(pb.STRESS_KIND_ROWS),
+    "kernel_files": lambda r: r.kernel_files.add(path="a.cu", content="b"),
+    "kernel_files.path": lambda r: r.kernel_files.add(path="a.cpp", content="b"),
+    "kernel_files.content": lambda r: r.kernel_files.add(path="a.cu", content="b "),
+    "build_flags": lambda r: r.build_flags.cuda.append("-O3"),
+    "build_flags.cpp": lambda r: r.build_flags.cpp.append("-O3"),
+    "build_flags.libraries": lambda r: r.build_flags.libraries.append("-O3"),
     "salt": lambda r: setattr(r, "salt", "1"),
     "total_timeout": lambda r: r.total_timeout.CopyFrom(seconds(5)),
     "client_grace": lambda r: r.client_grace.CopyFrom(seconds(5)),
@@ -124,6 +131,10 @@ def test_the_form_is_the_one_that_is_documented() -> None:
     def limit(number: int, duration: int = 60) -> bytes:
         return field(number, b"t", (duration * 10**9).to_bytes(8, "big"))
 
+    def file(path: str, content: str) -> bytes:
+        written = field(1, b"s", path.encode()) + field(2, b"s", content.encode())
+        return struct.pack(">I", len(written)) + written
+
     request = good(
         id="x",
         reference_code="",
@@ -136,6 +147,8 @@ def test_the_form_is_the_one_that_is_documented() -> None:
         labels={"not": "counted"},
         output_reuse=pb.OUTPUT_REUSE_REJECT,
         stress_kinds=[pb.STRESS_KIND_ROWS, pb.STRESS_KIND_SIGNS],
+        kernel_files=[pb.CandidateFile(path="b.cu", content="2"), pb.CandidateFile(path="a.h", content="1")],
+        build_flags=pb.BuildFlags(cuda=["-O3", "-g"]),
     )
     form = b"kerneldyno.request.1\0" + b"".join(
         [
@@ -157,6 +170,8 @@ def test_the_form_is_the_one_that_is_documented() -> None:
             integer(23, 2),
             integer(32, 2),
             field(33, b"e", (1).to_bytes(8, "big") + (3).to_bytes(8, "big")),
+            field(34, b"l", file("a.h", "1") + file("b.cu", "2")),
+            field(35, b"m", field(1, b"x", text("-O3") + text("-g"))),
         ]
     )
     assert identified(request) == hashlib.sha256(form).digest()
@@ -217,9 +232,27 @@ def test_kinds_of_stress_are_a_set_and_all_of_them_are_the_usual_one() -> None:
     assert identified(good(stress_kinds=[3])) != identified(good(stress_kinds=[1]))
 
 
+def test_files_are_a_set_and_flags_are_a_list() -> None:
+    files = [pb.CandidateFile(path=path, content=path) for path in ("b.cu", "a.h", "c/d.py")]
+    assert identified(good(kernel_files=files)) == identified(good(kernel_files=files[::-1]))
+    assert identified(good(kernel_files=files)) != identified(good(kernel_files=files[1:]))
+    flags = ["-O3", "-O2"]
+    forward, backward = pb.BuildFlags(cuda=flags), pb.BuildFlags(cuda=flags[::-1])
+    assert identified(good(build_flags=forward)) != identified(good(build_flags=backward))
+    joined = pb.BuildFlags(cuda=["-O3-O2"])
+    assert identified(good(build_flags=forward)) != identified(good(build_flags=joined))
+
+
+def test_to_ask_for_the_usual_build_limit_is_to_ask_for_none() -> None:
+    """Requests had no such limit at first, and their digests are in journals."""
+    assert identified(good(timeouts=pb.StageTimeouts(build_timeout=seconds(300)))) == identified(good())
+    assert identified(good(timeouts=pb.StageTimeouts(build_timeout=seconds(299)))) != identified(good())
+
+
 def test_an_empty_message_is_no_message() -> None:
     request = good()
     request.device.SetInParent()
+    request.build_flags.SetInParent()
     assert identified(request) == identified(good())
 
 
@@ -280,6 +313,10 @@ requests = st.builds(
     run_performance=st.none() | st.booleans(),
     cases=st.lists(st.builds(pb.Case, inputs_json=texts, expected_json=texts), max_size=3),
     labels=st.dictionaries(texts, texts, max_size=4),
+    kernel_files=st.lists(
+        st.builds(pb.CandidateFile, path=texts, content=texts), max_size=3, unique_by=lambda file: file.path
+    ),
+    build_flags=st.none() | st.builds(pb.BuildFlags, cuda=st.lists(texts, max_size=2), libraries=st.lists(texts)),
     salt=texts,
 )
 
@@ -320,8 +357,9 @@ def test_equal_digests_mean_equal_work(first: pb.EvalRequest, second: pb.EvalReq
     for request in (left, right):
         for name in EXCLUDED:
             request.ClearField(name)
-        if not request.device.ListFields():
-            request.ClearField("device")
+        for name in ("device", "build_flags"):
+            if not getattr(request, name).ListFields():
+                request.ClearField(name)
     assert (digest(left) == digest(right)) == (left == right)
 
 

@@ -204,7 +204,7 @@ def test_defaults_are_filled_in_and_what_was_given_stays() -> None:
     assert (full.num_correct_trials, full.num_perf_trials, full.num_warmup) == (5, 100, 3)
     assert full.tolerance.preset == pb.Tolerance.PRESET_CALIBRATED
     assert (full.priority, full.reference_backend) == (pb.PRIORITY_NORMAL, pb.REFERENCE_BACKEND_EAGER)
-    assert [getattr(full.timeouts, name).seconds for name in STAGE_TIMEOUT_FIELDS] == [60, 120, 60, 60]
+    assert [getattr(full.timeouts, name).seconds for name in STAGE_TIMEOUT_FIELDS] == [60, 120, 60, 60, 300]
     assert full.HasField("run_performance")
     assert full.run_performance
     assert full.HasField("enable_profiling")

@@ -9,11 +9,27 @@ from typing import Any
 import pytest
 
 from kerneldyno.scheduler.core.fleet import Fleet
-from kerneldyno.scheduler.core.model import Attempt, Device, Job, Node, NodeState, Priority, Report, Requirement, Spec
+from kerneldyno.scheduler.core.model import (
+    STAGE_BUILDING,
+    STAGE_QUEUED,
+    Attempt,
+    Device,
+    Job,
+    Node,
+    NodeState,
+    Priority,
+    Report,
+    Requirement,
+    Spec,
+)
+from kerneldyno.v1 import evaluation_pb2
 
 pytestmark = pytest.mark.pure
 
 NEED = Requirement("triton", "kernelbench")
+#: Work that may have native code to build.
+BUILT = Requirement("triton", "kernelbench", may_build=True)
+STAGE_PREPARING = evaluation_pb2.STAGE_PREPARING
 
 _tokens = (f"t{i}" for i in itertools.count())
 
@@ -69,6 +85,9 @@ class World:
         if node is not None:
             self.put(node, one)
         return node
+
+    def move(self, attempt: Attempt, stage: int) -> None:
+        self.fleet.move(attempt, stage, "" if stage in (STAGE_QUEUED, STAGE_BUILDING) else "cuda:0")
 
     def fail(self, node: Node) -> float:
         """Fail an attempt of `node` as soon as it gets one; return how long it got none."""
@@ -142,7 +161,7 @@ def test_an_instance_that_was_replaced_is_not_kept() -> None:
     world.fleet.detach(attempt)
     world.fleet.connect(old)
     world.fleet.succeeded(old)
-    assert world.fleet._open == {new}
+    assert world.fleet._open == {False: {new}, True: {new}}
 
 
 def test_a_heartbeat_keeps_the_node_and_what_runs_on_it() -> None:
@@ -428,6 +447,88 @@ def test_a_last_try_is_no_trial_of_a_node_in_quarantine_while_there_is_another()
     assert world.choose(last_try=True) is bad
 
 
+# Builds
+
+
+def test_stages_are_those_of_the_contract() -> None:
+    assert (STAGE_QUEUED, STAGE_BUILDING) == (evaluation_pb2.STAGE_QUEUED, evaluation_pb2.STAGE_BUILDING)
+
+
+def test_builds_fill_the_builders_beside_full_lanes() -> None:
+    world = World()
+    node = world.serving("n1", devices=gpus(1, lanes=2), builders=2)
+    assert [world.place() for _ in range(4)] == [node] * 3 + [None]
+    assert [world.place(job(BUILT)) for _ in range(3)] == [node] * 2 + [None]
+    assert (node.building, node.load) == (2, (1.5, 2, "n1")), "builds take no lane"
+
+
+def test_work_without_a_build_has_all_its_room_beside_builds() -> None:
+    world = World()
+    node = world.serving("n1", devices=gpus(1, lanes=2), builders=4)
+    assert [world.place(job(BUILT)) for _ in range(5)] == [node] * 4 + [None]
+    assert [world.place() for _ in range(4)] == [node] * 3 + [None]
+
+
+def test_without_builders_builds_take_the_room_of_the_lanes() -> None:
+    world = World()
+    node = world.serving("n1", devices=gpus(1, lanes=2))
+    assert [world.place(one) for one in (job(BUILT), job(), job(BUILT))] == [node] * 3
+    assert (world.place(job(BUILT)), world.place(), node.building, node.load) == (None, None, 0, (1.5, 0, "n1"))
+
+
+def test_a_finished_build_makes_room_for_the_next_and_the_node_never_has_more_than_both_rooms() -> None:
+    world = World()
+    node = world.serving("n1", devices=gpus(1, lanes=1), builders=2)
+    lanes = [world.put(node) for _ in range(2)]
+    builds = [world.put(node, job(BUILT)) for _ in range(2)]
+    world.move(builds[0], STAGE_BUILDING)
+    world.move(builds[1], STAGE_QUEUED)
+    assert node.building == 1
+    assert world.choose(job(BUILT)) is None, "the built one waits for a lane: 4 attempts are all that the node takes"
+    world.fleet.detach(lanes[0])
+    assert world.choose() is node
+    assert world.place(job(BUILT)) is node
+    assert world.choose() is None
+    world.move(builds[1], STAGE_PREPARING)
+    world.fleet.detach(lanes[1])
+    assert world.choose() is node, "one lane is taken, and one more attempt may wait for it"
+    world.move(builds[0], STAGE_PREPARING)
+    assert world.choose() is None
+
+
+def test_builds_go_to_the_node_that_builds_least() -> None:
+    world = World()
+    nodes = [world.serving(f"n{i}", builders=4) for i in range(2)]
+    assert [world.place(job(BUILT, reference=b"%d" % i)) for i in range(4)] == [nodes[0], nodes[1]] * 2
+    assert world.place(job(reference=b"cold")) is nodes[0]
+
+
+def test_builders_count_only_while_a_matching_device_is_ready_and_the_node_is_well() -> None:
+    world = World()
+    l4 = Requirement("triton", "kernelbench", device_model="l4", may_build=True)
+    node = world.serving("n1", devices=gpus(1, lanes=1), builders=2)
+    assert world.choose(job(l4)) is None
+    world.serving("n1", devices=gpus(1, lanes=1, ready=False), builders=2)
+    assert (world.choose(job(BUILT)), node.builders) == (None, 0)
+    world.serving("n1", devices=gpus(1, lanes=1), builders=2)
+    for _ in range(3):
+        world.fail(node)
+    world.now += 10
+    assert world.place(job(BUILT)) is node
+    assert (world.choose(job(BUILT)), world.choose()) == (None, None), "in quarantine it gets one at a time"
+
+
+def test_a_report_changes_the_number_of_builders_at_once() -> None:
+    world = World()
+    node = world.serving("n1", devices=gpus(1, lanes=1))
+    assert [world.place() for _ in range(2)] == [node] * 2
+    assert world.choose(job(BUILT)) is None
+    world.serving("n1", devices=gpus(1, lanes=1), builders=1)
+    assert world.place(job(BUILT)) is node
+    world.serving("n1", devices=gpus(1, lanes=1), builders=0)
+    assert world.choose(job(BUILT)) is None
+
+
 # What the nodes offer
 
 
@@ -472,13 +573,26 @@ def slow_choice(fleet: Fleet, one: Job, now: float, *, last_try: bool) -> Node |
         ready = [d for d in node.report.devices if d.ready and d.lanes > 0]
         alike = [a for a in node.attempts.values() if a.job.spec.requirement == need]
         suspects = [a for a in node.attempts.values() if a.job.crashes >= 2]
+        building = [a for a in node.attempts.values() if a.may_build and a.stage in (0, STAGE_BUILDING)]
+        without_lane = [
+            a for a in node.attempts.values() if a.may_build and a.stage in (0, STAGE_BUILDING, STAGE_QUEUED)
+        ]
+        room = sum(d.lanes + 1 for d in ready)
+        alike_room = sum(d.lanes + 1 for d in ready if d.matches(need))
+        builders = node.report.builders
         return (
             node.connected
             and node.held_until <= now
             and (node.state is NodeState.SERVING or (node.state is NodeState.QUARANTINED and not node.attempts))
             and node.offers(need)
-            and len(node.attempts) < sum(d.lanes + 1 for d in ready)
-            and len(alike) < sum(d.lanes + 1 for d in ready if d.matches(need))
+            and len(node.attempts) < room + builders
+            and len(alike) < alike_room + builders * need.may_build
+            and min(room, alike_room) > 0
+            and (
+                len(building) < builders
+                if builders and need.may_build
+                else len(node.attempts) - len(without_lane) * (builders > 0) < room
+            )
             and not (last_try and suspects)
         )
 
@@ -489,10 +603,12 @@ def slow_choice(fleet: Fleet, one: Job, now: float, *, last_try: bool) -> Node |
         return None
     mean = sum(len(node.attempts) for node in places) / sum(lanes(node) for node in places)
 
-    def cost(node: Node) -> tuple[bool, bool, bool, float, str]:
-        busy = len(node.attempts) / lanes(node)
+    def cost(node: Node) -> tuple[bool, bool, bool, float, int, str]:
+        building = sum(a.may_build and a.stage in (0, STAGE_BUILDING) for a in node.attempts.values())
+        building *= node.report.builders > 0
+        busy = (len(node.attempts) - building) / lanes(node)
         attracted = one.spec.reference in node.hot and len(node.attempts) <= 1.25 * mean * lanes(node) + 1
-        return node.id in one.unlucky_nodes, busy >= 1, not attracted, busy, node.id
+        return node.id in one.unlucky_nodes, busy >= 1, not attracted, busy, building, node.id
 
     return min(places, key=cost)
 
@@ -504,7 +620,9 @@ def test_whatever_happens_placement_is_what_the_rules_say(seed: int) -> None:
     fleet = world.fleet
     needs = [
         NEED,
-        Requirement("cuda", "kernelbench"),
+        BUILT,
+        Requirement("cuda", "kernelbench", may_build=True),
+        Requirement("cuda", "kernelbench", device_model="l4", may_build=True),
         Requirement("triton", "kernelbench", device_model="l4"),
         Requirement("triton", "kernelbench", node_labels=frozenset({("zone", "a")})),
         Requirement("triton", "kernelbench", profiling=True, min_devices=2),
@@ -512,7 +630,7 @@ def test_whatever_happens_placement_is_what_the_rules_say(seed: int) -> None:
     references = [bytes([i]) for i in range(6)]
     names = [f"n{i}" for i in range(8)]
     running: list[Attempt] = []
-    placed = 0
+    placed = built = 0
 
     def any_node() -> Node | None:
         return fleet.nodes.get(dice.choice(names))
@@ -525,7 +643,7 @@ def test_whatever_happens_placement_is_what_the_rules_say(seed: int) -> None:
     for _ in range(1000):
         world.now += dice.random()
         node = any_node()
-        match dice.choices(range(8), (5, 1, 12, 8, 1, 1, 1, 1))[0]:
+        match dice.choices(range(9), (5, 1, 12, 8, 1, 1, 1, 1, 12))[0]:
             case 0:
                 name, instance = dice.choice(names), str(dice.randrange(20) // 19)
                 known = fleet.nodes.get(name)
@@ -538,6 +656,7 @@ def test_whatever_happens_placement_is_what_the_rules_say(seed: int) -> None:
                     "backends": frozenset(dice.choice([("triton",), ("triton", "cuda")])),
                     "labels": frozenset(dice.choice([(), (("zone", "a"),)])),
                     "profiling": dice.random() < 0.5,
+                    "builders": dice.choice([0, 0, 1, 3]),
                     "draining": dice.random() < 0.05,
                 }
                 fleet.connect(fleet.update(report(name, instance, **changes), world.now, world.now))
@@ -551,6 +670,8 @@ def test_whatever_happens_placement_is_what_the_rules_say(seed: int) -> None:
                 assert chosen is slow_choice(fleet, one, world.now, last_try=last_try)
                 if chosen is not None:
                     placed += 1
+                    built += one.spec.requirement.may_build
+                    assert len(chosen.attempts) < chosen.room + chosen.builders
                     running.append(world.put(chosen, one))
             case 3 if running:
                 attempt = dice.choice(running)
@@ -568,6 +689,8 @@ def test_whatever_happens_placement_is_what_the_rules_say(seed: int) -> None:
                 fleet.hold(node, world.now, dice.choice([1.0, 5.0]))
             case 7 if node is not None:
                 fleet.release(node)
+            case 8 if running:
+                world.move(dice.choice(running), dice.choice([STAGE_BUILDING, STAGE_QUEUED, STAGE_PREPARING]))
         for need in needs:
             assert fleet.offers.match(need) == any(other.offers(need) for other in fleet.live())
-    assert placed > 100, "the fleet must have had room for most of this to mean anything"
+    assert min(placed, 2 * built) > 100, "the fleet must have had room for most of this to mean anything"

@@ -39,7 +39,7 @@ class Node:
         self.node_id = node_id
         self.call: Any = None
 
-    async def synchronize(self, *tokens: str) -> pb.SynchronizeResponse:
+    async def synchronize(self, *tokens: str, builders: int = 0) -> pb.SynchronizeResponse:
         """Report two lanes, and that it holds `tokens`."""
         report = pb.SynchronizeRequest(
             node_id=self.node_id,
@@ -48,6 +48,7 @@ class Node:
             toolkits=["kernelbench"],
             devices=[pb.Device(name="cpu:0", kind="cpu", lanes=2, ready=True)],
             attempt_tokens=tokens,
+            builders=builders,
             environment=evaluation_pb2.Environment(torch_version="raw"),
         )
         response: pb.SynchronizeResponse = await self.stub.Synchronize(report)
@@ -342,3 +343,22 @@ def test_a_node_says_within_bounds_when_to_try_it_again(said: float | None, held
     if said is not None:
         refusal.retry_delay.FromNanoseconds(int(said * 1e9))
     assert work.hold_seconds(refusal, 1.0) == held
+
+
+async def test_builds_come_beside_full_lanes_one_after_the_other() -> None:
+    async with at_work("a", "b", "c") as (_, _, client, node, tokens):
+        await node.synchronize(*tokens, builders=1)
+        for name in ("d", "e"):
+            one = request(name)
+            one.kernel_files.add(path="native.cpp", content=f"// {name}")
+            await client.send(one)
+        (building,) = (await node.read()).assignments
+        assert building.request.kernel_files[0].path == "native.cpp"
+        cluster = node.stub.WatchCluster(pb.WatchClusterRequest())
+        (there,) = (await cluster.read()).nodes
+        assert (there.running, there.builders, there.building) == (4, 1, 1)
+        await node.say(AttemptEvent(attempt_token=building.attempt_token, stage=evaluation_pb2.STAGE_BUILDING))
+        await node.say(AttemptEvent(attempt_token=building.attempt_token, stage=evaluation_pb2.STAGE_QUEUED))
+        await node.say(done(tokens[0]))
+        (following,) = (await node.read()).assignments
+        assert following.request.kernel_files[0].content == "// e"

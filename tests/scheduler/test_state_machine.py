@@ -23,12 +23,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kerneldyno.scheduler.core.core import Core
 from kerneldyno.scheduler.core.model import (
+    STAGE_BUILDING,
+    STAGE_QUEUED,
+    STAGE_UNKNOWN,
     Attempt,
     ClientKind,
     Device,
     Evaluation,
     Job,
     Key,
+    Node,
     NodeState,
     Priority,
     Report,
@@ -59,9 +63,14 @@ LIMITS = Settings(
 )
 ENVIRONMENT = b"environment"
 NEED = Requirement("triton", "kernelbench")
+#: What the last two works need: they may have native code to build.
+BUILT = Requirement("triton", "kernelbench", may_build=True)
+STAGE_PREPARING = 2
 #: The outcome of each work if nothing goes wrong. The store never answers for the third, TIMEOUT.
 WORKS = ("CORRECT", "INCORRECT", "TIMEOUT", "RUNTIME_ERROR", "CORRECT")
 NODES = ("n1", "n2", "n3")
+#: How many builders each node has.
+BUILDERS = {"n1": 0, "n2": 1, "n3": 2}
 pick = st.integers(0, 10_000)
 submits = st.tuples(
     st.sampled_from(["a/1", "a/2", "b"]),  # client
@@ -148,6 +157,7 @@ class FakeNode:
             backends=frozenset({"triton"}),
             toolkits=frozenset({"kernelbench"}),
             attempt_tokens=tuple(self.held),
+            builders=BUILDERS[self.id],
         )
 
 
@@ -157,7 +167,21 @@ def outcome_of(verdict: Verdict) -> tuple[Any, ...]:
 
 
 def spec_of(payload: bytes) -> Spec:
-    return Spec(NEED, b"reference", payload, limit_seconds=240.0)
+    need = BUILT if payload[0] >= len(WORKS) - 2 else NEED
+    return Spec(need, b"reference", payload, limit_seconds=240.0)
+
+
+def takes(node: Node, *, may_build: bool) -> bool:
+    """Return whether a node takes an attempt, counted naively. Nodes have one device with two lanes."""
+    running = list(node.attempts.values())
+    if not node.connected or node.state is NodeState.QUARANTINED:
+        return node.connected and not running
+    if node.state is not NodeState.SERVING or len(running) >= 3 + BUILDERS[node.id]:
+        return False
+    builds = [a for a in running if a.job.spec.requirement.may_build and BUILDERS[node.id]]
+    if may_build and BUILDERS[node.id]:
+        return sum(a.stage in (STAGE_UNKNOWN, STAGE_BUILDING) for a in builds) < BUILDERS[node.id]
+    return len(running) - sum(a.stage != STAGE_PREPARING for a in builds) < 3
 
 
 class SchedulerMachine(RuleBasedStateMachine, Observer):
@@ -466,6 +490,13 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
                     self.complete(held.token, held.verdict)
                 self.journal.after_commit(lambda token=held.token: node.held.pop(token, None))  # type: ignore[misc]
 
+    @rule(pick=pick, stage=st.sampled_from([STAGE_BUILDING, STAGE_QUEUED, STAGE_PREPARING]))
+    def progress(self, pick: int, stage: int) -> None:
+        """Report a stage of an attempt, stale or not."""
+        if held := [token for node in self.nodes.values() if node.connected for token in node.held]:
+            token = held[pick % len(held)]
+            self.core.results.progress(token, stage, "cpu:0" if stage == STAGE_PREPARING else "")
+
     def complete(self, token: str, verdict: Verdict) -> None:
         attempt = self.core.attempts.get(token)
         if attempt is not None:
@@ -589,14 +620,12 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
             assert job.attempts == len(self.placed.get(job.id, ()))
             assert job.queued_at <= min(e.accepted_at for e in job.evaluations.values())
         for node in core.fleet.nodes.values():
-            assert len(node.attempts) <= 3 or not node.report.devices, "two lanes and one more"
+            most = 3 + BUILDERS[node.id]
+            assert len(node.attempts) <= most or not node.report.devices, "two lanes and one more, and the builders"
             assert not (node.lost and node.attempts), "a lost node has no attempts"
             assert node.attempts_by_requirement == Counter(a.job.spec.requirement for a in node.attempts.values())
-            assert (node in core.fleet._open) == (
-                node.connected
-                and node.state in (NodeState.SERVING, NodeState.QUARANTINED)
-                and len(node.attempts) < (3 if node.state is NodeState.SERVING else 1)
-            )
+            for may_build, nodes in core.fleet._open.items():
+                assert (node in nodes) == takes(node, may_build=may_build)
 
     def teardown(self) -> None:
         """End all faults, and check that every accepted evaluation gets its outcome."""

@@ -48,6 +48,8 @@ NEEDS = {
 WITH_TORCH = frozenset({"evaluator", "training", "verl", "trl"})
 #: Extras that pin versions which the other extras do not want, and install gigabytes.
 TRAINERS = frozenset({"verl", "trl", "ray"})
+#: Extras with compilers of gigabytes, some under NVIDIA's own licence; only asked for by name.
+TILE_LANGUAGES = frozenset({"cute", "cutile", "tilelang"})
 #: Extras for people who work on KernelDyno; the release promises nothing about them.
 FOR_DEVELOPMENT = frozenset({"dev", "trainers-dev", "docs", "release"})
 
@@ -89,11 +91,15 @@ def constraints(extra: str) -> Path:
 
 
 def chosen(parser: argparse.ArgumentParser, labels: Collection[str], *, trainers: bool = False) -> dict[str, str]:
-    """Return the extras with these labels, or all (the trainers' only with `trainers`). Exits on an unknown label."""
+    """Return the extras with these labels, or all but the tile languages (the trainers' only with `trainers`).
+
+    Exits on an unknown label.
+    """
     known = {label(extra): extra for extra in declared()}
     if unknown := set(labels) - set(known):
         parser.error(f"no such extra: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
-    return {name: known[name] for name in labels or known if labels or trainers or name not in TRAINERS}
+    left_out = TILE_LANGUAGES if trainers else TILE_LANGUAGES | TRAINERS
+    return {name: known[name] for name in labels or known if labels or name not in left_out}
 
 
 def label(extra: str) -> str:

@@ -10,6 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
+from kerneldyno.cli.candidate_options import (
+    NO_BUILD_OPTIONS,
+    BuildOptions,
+    default_backend,
+    read_candidate_argument,
+)
 from kerneldyno.cli.cards import verdict_card
 from kerneldyno.cli.chosen import NOTHING_CHOSEN, Chosen
 from kerneldyno.cli.common import (
@@ -38,11 +44,13 @@ from kerneldyno.rewards.speedups import counted_speedup
 from kerneldyno.rpc.input_files import STDIN
 from kerneldyno.rpc.jsonio import request_from_json, request_to_json, result_to_json
 from kerneldyno.rpc.source import without_mark
-from kerneldyno.rpc.validation import DEFAULT_BACKEND, DEFAULT_ENTRY_POINT, DEFAULT_TOOLKIT
+from kerneldyno.rpc.validation import DEFAULT_ENTRY_POINT, DEFAULT_TOOLKIT
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 
+#: Fields that hold the candidate.
+_CANDIDATE = {"kernel_code", "kernel_files"}
 #: Fields that hold programs, or replace one.
-_SOURCES = {"reference_code", "kernel_code", "cases_code", "cases"}
+_SOURCES = {"reference_code", *_CANDIDATE, "cases_code", "cases"}
 
 
 def evaluate(
@@ -50,7 +58,12 @@ def evaluate(
         Path | None, typer.Argument(metavar="REFERENCE.py", help="The reference; with --cases, the candidate.")
     ] = None,
     candidate: Annotated[
-        Path | None, typer.Argument(metavar="CANDIDATE.py", help="The candidate; - is standard input.")
+        Path | None,
+        typer.Argument(
+            metavar="CANDIDATE",
+            help="The candidate: a .py, .cu or .cpp file, or a folder with candidate.py and native sources; - is"
+            " standard input.",
+        ),
     ] = None,
     cases: Annotated[
         Path | None, typer.Option("--cases", help="Python file with get_cases(), for the kernel_simple toolkit.")
@@ -65,7 +78,8 @@ def evaluate(
         ),
     ] = None,
     backend: Annotated[
-        str | None, typer.Option("--backend", help="triton (default), cuda, torch, or a plug-in's.")
+        str | None,
+        typer.Option("--backend", help="triton (default), cuda (default with native sources), torch, or a plug-in's."),
     ] = None,
     toolkit: Annotated[
         str | None,
@@ -78,6 +92,7 @@ def evaluate(
     perf_trials: Annotated[
         int | None, typer.Option("--perf-trials", help="Most timed calls for each time, up to 1000. Default 100.")
     ] = None,
+    build: BuildOptions = NO_BUILD_OPTIONS,
     chosen: Chosen = NOTHING_CHOSEN,
     atol: Annotated[float | None, typer.Option("--atol", help="Absolute tolerance (with allclose).")] = None,
     rtol: Annotated[float | None, typer.Option("--rtol", help="Relative tolerance (with allclose).")] = None,
@@ -106,7 +121,7 @@ def evaluate(
     lanes: Lanes = None,
     as_json: Json = False,
 ) -> None:
-    """Judge CANDIDATE.py against REFERENCE.py (or against --cases) and show the verdict."""
+    """Judge CANDIDATE against REFERENCE.py (or against --cases) and show the verdict."""
     with reporting():
         wanted = _outcome(require, require_speedup)
         if [reference, candidate, cases, request_file].count(STDIN) > 1:
@@ -114,8 +129,8 @@ def evaluate(
         filed: dict[str, Any] = {} if request_file is None else _read_request(request_file)
         if (reference, candidate, cases) == (None, None, None) and filed.keys() & _SOURCES:
             sources = {}
-        elif reference is not None and candidate is None and "kernel_code" not in filed and filed.keys() & _SOURCES:
-            sources = {"kernel_code": read_source(reference)}  # the request file has the reference
+        elif reference is not None and candidate is None and filed.keys() & _SOURCES and not filed.keys() & _CANDIDATE:
+            sources = read_candidate_argument(reference)  # the request file has the reference
         elif given_twice := sorted(filed.keys() & _SOURCES):
             raise UsageError(f"{', '.join(given_twice)}: in {request_file} and on the command line; give it only once")
         else:
@@ -135,6 +150,7 @@ def evaluate(
             "run_performance": False if no_performance else None,
             "enable_profiling": profile or None,
             "skip_cache": skip_cache or None,
+            "build_flags": build.field(filed.get("build_flags", {})),
         }
         fields |= {name: value for name, value in optional.items() if value is not None}
         fields |= chosen.fields()
@@ -143,7 +159,8 @@ def evaluate(
             fields["tolerance"] = {**filed.get("tolerance", {}), "preset": "allclose", **tolerance}
         try:
             request = request_from_json(fields)
-            request.backend = request.backend or DEFAULT_BACKEND
+            build.check(request)
+            request.backend = request.backend or default_backend(request)
             if (name := _problem(reference, candidate, cases)) and PROBLEM_LABEL not in request.labels:
                 request.labels[PROBLEM_LABEL] = name
         except ValueError as error:
@@ -208,7 +225,7 @@ def _shortfall(result: EvalResult, wanted: EvalResult.Outcome.ValueType, speedup
     return "" if low > speedup else f"the speedup is in [{low:.4g}, {high:.4g}], but all above {speedup:g} is required"
 
 
-def _check_order(reference: Path, candidate: Path, sources: Mapping[str, str], entry_point: str) -> None:
+def _check_order(reference: Path, candidate: Path, sources: Mapping[str, Any], entry_point: str) -> None:
     """Raise UsageError if the files seem to be in the wrong order, in which no verdict is possible."""
     theirs, new = sources["reference_code"], f"{entry_point}New"
     if defines(theirs, [new]) and not defines(theirs, [entry_point]):
@@ -217,22 +234,24 @@ def _check_order(reference: Path, candidate: Path, sources: Mapping[str, str], e
         found = f"{candidate}, given as the candidate, defines {entry_point} and get_inputs, but not {new}"
     else:
         return
-    raise UsageError(f"{found}: are the arguments swapped? Give REFERENCE.py first, then CANDIDATE.py")
+    raise UsageError(f"{found}: are the arguments swapped? Give REFERENCE.py first, then the candidate")
 
 
-def _sources(first: Path | None, second: Path | None, cases: Path | None, toolkit: str | None) -> dict[str, str]:
+def _sources(first: Path | None, second: Path | None, cases: Path | None, toolkit: str | None) -> dict[str, Any]:
     if first is None:
         raise UsageError("give REFERENCE.py and CANDIDATE.py, or a --request FILE that has the sources")
     if cases is not None:
         if second is not None:
             raise UsageError("with --cases give only the candidate: the cases hold the expected outputs")
-        code = {"kernel_code": read_source(first), "cases_code": read_source(cases)}
-        return {"toolkit": toolkit or "kernel_simple", **code}
+        candidate = read_candidate_argument(first)
+        return {"toolkit": toolkit or "kernel_simple", "cases_code": read_source(cases), **candidate}
     if second is not None:
-        return {"reference_code": read_source(first), "kernel_code": read_source(second)}
+        if first.is_dir():
+            raise UsageError(f"{first} is a folder, but a reference is one file: give REFERENCE.py, then the candidate")
+        return {"reference_code": read_source(first), **read_candidate_argument(second)}
     if toolkit in (None, "kernelbench", "kernel_simple"):
         raise UsageError("give REFERENCE.py and CANDIDATE.py, or CANDIDATE.py with --cases CASES.py")
-    return {"kernel_code": read_source(first)}
+    return read_candidate_argument(first)
 
 
 def _problem(first: Path | None, second: Path | None, cases: Path | None) -> str:

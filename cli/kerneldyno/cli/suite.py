@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kerneldyno.cli import suite_folders
+from kerneldyno.cli.candidate_options import default_backend, read_candidate_argument
 from kerneldyno.cli.chosen import NOTHING_CHOSEN, Chosen
 from kerneldyno.cli.common import (
     NO_VERDICT,
@@ -28,7 +29,6 @@ from kerneldyno.cli.common import (
     UsageError,
     fail,
     print_json,
-    read_source,
     reporting,
     stdout,
 )
@@ -154,7 +154,7 @@ def _settings(
 ) -> dict[str, Any]:
     """Return the chosen fields of every request."""
     fields = {
-        "backend": backend or ("torch" if against_itself else "triton"),
+        "backend": backend or ("torch" if against_itself else None),
         "num_correct_trials": trials,
         "num_perf_trials": perf_trials,
         "timeouts": stage_timeout,
@@ -177,14 +177,17 @@ def _planned(
     candidates = None if folder is None else suite_folders.Candidates(folder, sample)
     requests, missing = [], []
     for entry in entries:
-        source: str | None = suite_folders.renamed(entry.problem)
+        candidate: dict[str, Any] | None = {"kernel_code": suite_folders.renamed(entry.problem)}
         if candidates is not None:
             path = candidates.of(entry)
-            source = None if path is None else read_source(path)
-        if source is None:
+            candidate = None if path is None else read_candidate_argument(path)
+        if candidate is None:
             missing.append(entry.name)
         else:
-            requests.append(suite_folders.request_of(entry, source, settings))
+            files = candidate.get("kernel_files", ())
+            request = suite_folders.request_of(entry, candidate["kernel_code"], settings, files)
+            request.backend = request.backend or default_backend(request)
+            requests.append(request)
     notes = []
     if candidates is not None and not requests:
         raise UsageError(

@@ -1,8 +1,8 @@
 """A suite: problems in KernelBench's form, each with one candidate, as requests.
 
 Problems are read as `kerneldyno rollout` reads them (`kerneldyno.rollout.problems`), and have the same names: for a
-folder the path below it, "level1/19_ReLU". A candidate is the file of that name in the folder of candidates, or of the
-name that KernelBench's scripts give generated kernels, or the problem itself.
+folder the path below it, "level1/19_ReLU". A candidate is the file or the folder of that name in the folder of
+candidates, or of the name that KernelBench's scripts give generated kernels, or the problem itself.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from kerneldyno.client.candidates import holds_candidate
 from kerneldyno.client.problem_names import PROBLEM_LABEL, group_of
 from kerneldyno.rollout.problems import Problem, ProblemError, load
-from kerneldyno.v1.evaluation_pb2 import EvalRequest
+from kerneldyno.v1.evaluation_pb2 import CandidateFile, EvalRequest
 
 _NUMBER = re.compile(r"\d+")
 
@@ -72,10 +73,10 @@ class Candidates:
         self._sample = sample
 
     def of(self, entry: Entry) -> Path | None:
-        """Return the candidate of a problem, or None if the folder has none."""
-        for name in (f"{entry.name}.py", self._generated(entry)):
+        """Return the candidate of a problem, a file or a folder; None if there is none."""
+        for name in (f"{entry.name}.py", self._generated(entry), f"{entry.name}.cu", entry.name):
             inside = not Path(name).is_absolute() and ".." not in Path(name).parts  # data sets choose their own names
-            if name and inside and (path := self._folder / name).is_file():
+            if name and inside and ((path := self._folder / name).is_file() or holds_candidate(path)):
                 return path
         return None
 
@@ -90,7 +91,7 @@ class Candidates:
     def unused(self, entries: Iterable[Entry]) -> list[Path]:
         """Return the files that are no problem's candidate: a misspelt name, or another sample."""
         used = {self.of(entry) for entry in entries}
-        return sorted(path for path in self._folder.rglob("*.py") if path not in used)
+        return sorted(path for path in self._folder.rglob("*.py") if used.isdisjoint((path, *path.parents)))
 
 
 def renamed(problem: Problem) -> str:
@@ -99,19 +100,23 @@ def renamed(problem: Problem) -> str:
     return re.sub(rf"\b{re.escape(name)}\b", f"{name}New", problem.reference_code)
 
 
-def request_of(entry: Entry, candidate: str, settings: Mapping[str, Any]) -> EvalRequest:
+def request_of(
+    entry: Entry, candidate: str, settings: Mapping[str, Any], files: Iterable[Mapping[str, str]] = ()
+) -> EvalRequest:
     """Return the request that evaluates the source `candidate`.
 
     Args:
         entry: the problem.
-        candidate: source of the candidate.
+        candidate: source of the candidate; "" if it has only native sources.
         settings: fields of a request in JSON form, for those that the problem leaves open.
+        files: `path` and `content` of each other file of the candidate.
 
     Raises:
         ProblemError: the request is malformed.
     """
     request = entry.problem.request(settings)
     request.kernel_code = candidate
+    request.kernel_files.extend(CandidateFile(**file) for file in files)
     request.labels[PROBLEM_LABEL] = entry.name
     request.id = entry.name
     return request

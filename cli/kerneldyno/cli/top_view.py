@@ -74,6 +74,11 @@ class Cluster:
         """Return the lanes on ready devices of serving nodes."""
         return sum(_lanes(node) for node in self.nodes if node.state == pb.NODE_STATE_SERVING)
 
+    @property
+    def building(self) -> int:
+        """Return the attempts whose native code is being built. They run, and take no lane."""
+        return sum(node.building for node in self.nodes)
+
 
 def line(cluster: Cluster, now: float) -> str:
     """Return the cluster in one line."""
@@ -85,7 +90,7 @@ def line(cluster: Cluster, now: float) -> str:
     parts = [
         *stalled,
         _head_of_nodes(cluster),
-        f"{snapshot.running} running",
+        f"{snapshot.running} running{_of_these(cluster)}",
         f"{snapshot.queued} waiting",
         _rates(cluster, now),
     ]
@@ -106,6 +111,7 @@ def report(cluster: Cluster, now: float, wall: datetime) -> dict[str, Any]:
         "away_seconds": None if cluster.away is None else round(now - cluster.away_since, 3),
         "queued": snapshot.queued,
         "running": snapshot.running,
+        "building": cluster.building,
         "lanes": cluster.lanes,
         "rate_10s": cluster.meter.rate(now, _SHORT_SECONDS),
         "rate_60s": cluster.meter.rate(now, LONGEST_SECONDS),
@@ -159,8 +165,9 @@ def _head(cluster: Cluster, now: float, width: int) -> list[Text]:
     elif snapshot.journal_stalled:
         about = plain(f"JOURNAL STALLED, no verdict is told: {snapshot.journal_stalled}")
         about.stylize("bold red")
-    busy = Text.assemble(f"{_head_of_nodes(cluster)}  ", _bar(snapshot.running, cluster.lanes))
-    work = Text.assemble((str(snapshot.running), "bold"), " running, ", (str(snapshot.queued), "bold"), " waiting")
+    busy = Text.assemble(f"{_head_of_nodes(cluster)}  ", _bar(snapshot.running - cluster.building, cluster.lanes))
+    running = f" running{_of_these(cluster)}, "
+    work = Text.assemble((str(snapshot.running), "bold"), running, (str(snapshot.queued), "bold"), " waiting")
     limit = cluster.able.limits.max_queued
     if limit and snapshot.queued >= limit:
         work.append(" (full)", "bold red")
@@ -180,6 +187,11 @@ def _head_of_nodes(cluster: Cluster) -> str:
     devices = [device for node in nodes if node.state == pb.NODE_STATE_SERVING for device in node.devices]
     ready = sum(device.ready for device in devices)
     return f"{serving} of {len(nodes)} nodes serving, {ready} of {len(devices)} devices ready, {cluster.lanes} lanes"
+
+
+def _of_these(cluster: Cluster) -> str:
+    """Return how many of the running attempts are building, or nothing if none is."""
+    return f" ({cluster.building} building)" if cluster.building else ""
 
 
 def _rates(cluster: Cluster, now: float) -> str:
@@ -237,8 +249,9 @@ def _node_table(nodes: Sequence[pb.Node], width: int) -> Table:
             "node": plain(node.node_id),
             "state": Text(_state(node), style=_COLOURS.get(node.state, "")),
             "devices": plain(_devices(node)),
-            "lanes": _bar(node.running, _lanes(node)),
-            "running": Text(f"{node.running}/{_lanes(node)}"),
+            "lanes": _bar(node.running - node.building, _lanes(node)),
+            "running": Text(f"{node.running - node.building}/{_lanes(node)}"),
+            "building": Text(f"{node.building}/{node.builders}" if node.builders else ""),
             "labels": plain(", ".join(f"{key}={value}" for key, value in sorted(node.labels.items()))),
         }
         for node in nodes
@@ -246,9 +259,12 @@ def _node_table(nodes: Sequence[pb.Node], width: int) -> Table:
     if width < _WIDE or not any(row["labels"] for row in rows):
         for row in rows:
             del row["labels"]
+    if not any(row["building"] for row in rows):
+        for row in rows:
+            del row["building"]
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading, most in _widths(rows, width).items():
-        right = heading == "running"
+        right = heading in ("running", "building")
         table.add_column(heading, no_wrap=True, overflow="ellipsis", width=most, justify="right" if right else "left")
     for row in rows:
         table.add_row(*row.values())

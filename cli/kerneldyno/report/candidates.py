@@ -22,6 +22,7 @@ from kerneldyno.rewards.speedups import (
 )
 from kerneldyno.rewards.trajectories import TurnRecord
 from kerneldyno.rollout.report import verdict
+from kerneldyno.rpc.candidate_files import as_one_text
 from kerneldyno.rpc.jsonio import result_from_json
 from kerneldyno.v1.evaluation_pb2 import EvalResult, Finding, TimingStats
 
@@ -159,8 +160,8 @@ def of_turn(turn: TurnRecord, shelf: Shelf) -> Candidate:
         candidate.message = candidate.message or str(turn.extra["error"])
     if turn.feedback:
         candidate.texts.insert(0, ("The model was told", shelf.keep(turn.feedback)))
-    if turn.kernel_code:
-        candidate.source = shelf.keep(turn.kernel_code)
+    if text := as_one_text(turn.kernel_code, {path: str(text) for path, text in turn.kernel_files.items()}):
+        candidate.source = shelf.keep(text)
     elif turn.response:
         candidate.texts.insert(0, ("The answer, which holds no candidate", shelf.keep(turn.response)))
     return candidate

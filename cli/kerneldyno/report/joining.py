@@ -11,6 +11,7 @@ from kerneldyno.client.problem_names import names_by_ids, reference_key
 from kerneldyno.report.candidates import Candidate
 from kerneldyno.report.reading import uncompressed
 from kerneldyno.report.shelf import Kept, Shelf
+from kerneldyno.rpc.candidate_files import candidate_text
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
 
 
@@ -58,8 +59,8 @@ def join(found: list[Candidate], requests: io.BufferedReader | None, shelf: Shel
 
 
 def _take(candidate: Candidate, request: EvalRequest, shelf: Shelf, texts: dict[str, Kept]) -> None:
-    if candidate.source is None and request.kernel_code:
-        candidate.source = shelf.keep(request.kernel_code)
+    if candidate.source is None and (text := candidate_text(request)):
+        candidate.source = shelf.keep(text)
     if key := reference_key(request):
         if key not in texts:
             texts[key] = shelf.keep(request.reference_code or request.cases_code)

@@ -23,6 +23,7 @@ from kerneldyno.v1.evaluation_pb2 import (
     Finding,
     KernelProfile,
     MemoryUse,
+    NativeBuild,
     Stage,
     StageSpan,
     TimingStats,
@@ -45,6 +46,8 @@ _REGIMES = {
     TimingStats.REGIME_QUEUED_AHEAD: "queued ahead: device time is without the host's work",
     TimingStats.REGIME_AS_CALLED: "as called: the host's work is in both times",
 }
+
+_HEADERS = {NativeBuild.HEADERS_LEAN: "lean headers", NativeBuild.HEADERS_FULL: "full headers"}
 
 
 def stage_words(stage: Stage.ValueType) -> str:
@@ -110,6 +113,8 @@ def facts(result: EvalResult) -> Iterable[tuple[str, str]]:
         yield "memory", _memory(result.memory_use)
     if result.HasField("coverage"):
         yield "coverage", f"{result.coverage:.1%} of device time in the candidate's kernels{_others(result.profile)}"
+    for build in result.builds:
+        yield "build", _build(build)
     if result.HasField("correctness"):
         yield "correctness", _correctness(result)
     yield from _evidence(result)
@@ -235,6 +240,17 @@ def _others(profile: KernelProfile) -> str:
 def _memory(use: MemoryUse) -> str:
     limit = f", limit of the candidate {size(use.candidate_limit_bytes)}" if use.candidate_limit_bytes else ""
     return f"{size(use.planned_bytes)} planned{limit}"
+
+
+def _build(build: NativeBuild) -> str:
+    """Return how native code was built: "native: lean headers, cached, 3.2 s"."""
+    told = [
+        "failed" if build.failed else "",
+        _HEADERS.get(build.headers, ""),
+        "cached" if build.cached else "",
+        seconds(build.seconds) if build.seconds > 0 else "",
+    ]
+    return f"{build.name}: {', '.join(filter(None, told))}"
 
 
 def _correctness(result: EvalResult) -> str:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from kerneldyno.client.aio import DEFAULT_ADDRESS, AsyncClient
 from kerneldyno.client.blocking import Client
+from kerneldyno.client.candidates import read_candidate
 from kerneldyno.client.errors import (
     AddressError,
     AlreadyFinishedError,
     CallFailedError,
+    CandidateFilesError,
     ClientClosedError,
     DeadlineExceededError,
     DuplicateIdError,
@@ -33,6 +35,8 @@ from kerneldyno.client.errors import (
 from kerneldyno.client.local import LocalServices
 from kerneldyno.client.rewarding import RewardStream, turn
 from kerneldyno.v1.evaluation_pb2 import (
+    BuildFlags,
+    CandidateFile,
     Case,
     DeviceSelector,
     EvalRequest,
@@ -47,7 +51,10 @@ __all__ = [
     "AddressError",
     "AlreadyFinishedError",
     "AsyncClient",
+    "BuildFlags",
     "CallFailedError",
+    "CandidateFile",
+    "CandidateFilesError",
     "Case",
     "Client",
     "ClientClosedError",
@@ -78,5 +85,6 @@ __all__ = [
     "Turn",
     "UnavailableError",
     "WrongServiceError",
+    "read_candidate",
     "turn",
 ]

@@ -5,6 +5,7 @@ KernelDynoError              base; its subclasses in kerneldyno.rpc.errors are t
 │                            QueueFullError (retry_seconds), NoMatchingDeviceError, AlreadyFinishedError, ...
 ├── UnavailableError         the service cannot be reached; `outstanding` lists ids without a result
 ├── DeadlineExceededError    a call got no answer within its timeout
+├── CandidateFilesError      the files at a path are no candidate (also a ValueError)
 ├── DuplicateIdError         two requests of one call have the same id (also a ValueError)
 ├── ClientClosedError        the client was closed while it was in use
 ├── NoRewardError            turns have no reward because infrastructure or a reference failed; `answers` says why
@@ -51,6 +52,7 @@ __all__ = [
     "AddressError",
     "AlreadyFinishedError",
     "CallFailedError",
+    "CandidateFilesError",
     "ClientClosedError",
     "CredentialsError",
     "DeadlineExceededError",
@@ -97,6 +99,13 @@ class DeadlineExceededError(KernelDynoError):
 
     code = grpc.StatusCode.DEADLINE_EXCEEDED
     reason = "DEADLINE_EXCEEDED"
+
+
+class CandidateFilesError(KernelDynoError, ValueError):
+    """The files at a path are no candidate: a file has another kind or name, or none is the Python module."""
+
+    code = grpc.StatusCode.INVALID_ARGUMENT
+    reason = "CANDIDATE_FILES"
 
 
 class DuplicateIdError(KernelDynoError, ValueError):

@@ -44,7 +44,7 @@ class LocalServices:
         listen: address of the scheduler; port 0 takes a free one. The evaluator always takes a free one.
         metrics: where the scheduler's metrics are served, or "off".
         evaluator_metrics: the same for the evaluator.
-        devices, sandbox, lanes: passed to the evaluator; None for its own default.
+        devices, sandbox, lanes, builders, build_cache: passed to the evaluator; None for its own default.
         store: where the scheduler keeps verdicts: "memory", or "sqlite:PATH" for a file that outlives it.
         start_timeout: longest time until both are ready, in seconds. Most of it is spent importing torch.
         echo: copy the services' logs to standard error.
@@ -59,6 +59,8 @@ class LocalServices:
         devices: str | None = None,
         sandbox: str | None = None,
         lanes: int | None = None,
+        builders: int | None = None,
+        build_cache: str | None = None,
         store: str = "memory",
         start_timeout: float = 180.0,
         echo: bool = False,
@@ -68,6 +70,7 @@ class LocalServices:
         self._evaluator_metrics = evaluator_metrics
         self._store = store
         chosen = {"--devices": devices, "--sandbox": sandbox, "--lanes": lanes}
+        chosen |= {"--builders": builders, "--build-cache": build_cache}
         self._evaluator_options = [
             part for option, value in chosen.items() if value is not None for part in (option, str(value))
         ]

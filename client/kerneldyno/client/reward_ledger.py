@@ -14,6 +14,7 @@ from kerneldyno.client.evaluation_ledger import expired_result, oversize_result
 from kerneldyno.client.ledger import Ledger, take_ids
 from kerneldyno.rewards.feedback import feedback
 from kerneldyno.rewards.scoring import score
+from kerneldyno.rpc.candidate_files import file_faults
 from kerneldyno.rpc.turns import MAX_TURN_ID_CHARS
 from kerneldyno.rpc.validation import MAX_SOURCE_BYTES
 from kerneldyno.v1.evaluation_pb2 import EvalResult
@@ -116,6 +117,9 @@ class RewardLedger(Ledger[Turn, StreamRewardsResponse, StreamRewardsRequest, Str
             violation = answer.result.invalid.violations[0]
             violation.field = name
             violation.description = f"is {size} bytes long; at most {MAX_SOURCE_BYTES} bytes (1 MiB) are allowed"
+        elif fault := next(file_faults(item.request.kernel_files), None):
+            violation = answer.result.invalid.violations[0]
+            violation.field, violation.description = fault
         reward, parts = score(answer.result, self._reward)
         if reward is not None:
             answer.reward = reward

@@ -43,7 +43,8 @@ def turn(
         reference_code: source of the reference.
         response_text: the model's raw answer; give this or `kernel_code`.
         kernel_code: the candidate's source.
-        request_fields: further fields of EvalRequest, for example backend="cuda".
+        request_fields: further fields of EvalRequest, for example backend="cuda", or kernel_files for a candidate of
+            several files.
     """
     request = EvalRequest(reference_code=reference_code, kernel_code=kernel_code, **request_fields)
     return Turn(group=group, sample=sample, turn_index=turn_index, request=request, response_text=response_text)

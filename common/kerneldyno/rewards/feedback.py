@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from kerneldyno.rewards import quoting, roofline
 from kerneldyno.rewards.factors import factor
 from kerneldyno.rewards.speedups import DEVICE, CountedSpeedup, as_called, counted_speedup, most_paid, other_speedup
-from kerneldyno.rpc.validation import MISSING
+from kerneldyno.rpc.validation import MISSING, top_field
 from kerneldyno.v1 import evaluation_pb2 as pb
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.reward_service_pb2 import Extraction
@@ -64,12 +64,18 @@ _OWNERS = {
 #: Instruction to a model whose answer had no code.
 _GIVE_CODE = "Give the whole program in one closed fenced code block."
 #: What the model calls its own text, by the request's field. Errors in other fields are reported to the caller.
-_WRITTEN = {"kernel_code": "your program", "response_text": "your answer"}
+_WRITTEN = {
+    "kernel_code": "your program",
+    "kernel_files": "your files:",
+    "build_flags": "your build flags:",
+    "response_text": "your answer",
+}
 #: Replacements for findings whose evidence tells the caller which option to set, because a model cannot set options.
 _FOR_A_MODEL = {
     "S23": "the errors look like those of a lower precision: compute and accumulate in a higher one, or look for a mistake"
 }
 _STAGES = {
+    "build": "building your native code",
     "load": "importing your source",
     "compile": "the first call, where Triton compiles and tunes",
     "correctness": "the correctness trials",
@@ -167,7 +173,7 @@ def _outcome(verdict: EvalResult, counted: CountedSpeedup) -> Iterator[str]:
 def _invalid(verdict: EvalResult) -> str:
     wrong, empty = [], False
     for one in verdict.invalid.violations:
-        if (written := _WRITTEN.get(one.field)) is None:
+        if (written := _WRITTEN.get(top_field(one.field))) is None:
             wrong.append(f"{quoting.line(one.field, 40)}: {one.description}" if one.field else one.description)
         elif one.description.startswith(MISSING):
             wrong.append("your answer is empty")

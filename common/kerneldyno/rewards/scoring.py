@@ -11,6 +11,7 @@ import math
 
 from kerneldyno.rewards.presets import effective
 from kerneldyno.rewards.speedups import counted_speedup, most_paid
+from kerneldyno.rpc.validation import top_field
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.reward_service_pb2 import RewardParts, RewardSpec
 
@@ -24,7 +25,7 @@ _FAILURES = frozenset(
     }
 )
 #: Fields that the policy writes: it is at fault if they make a turn INVALID. All other fields are the caller's.
-_POLICY_FIELDS = frozenset({"kernel_code", "response_text"})
+_POLICY_FIELDS = frozenset({"kernel_code", "kernel_files", "build_flags", "response_text"})
 
 
 def anomalous(result: EvalResult, spec: RewardSpec) -> bool:
@@ -81,7 +82,9 @@ def score(
 def callers_fault(result: EvalResult) -> bool:
     """Return True if `result` is INVALID for a field that the caller wrote, not the policy; do not train on it."""
     violations = result.invalid.violations
-    return result.outcome == EvalResult.INVALID and any(each.field not in _POLICY_FIELDS for each in violations)
+    return result.outcome == EvalResult.INVALID and any(
+        top_field(each.field) not in _POLICY_FIELDS for each in violations
+    )
 
 
 def _fixed(verdict: EvalResult, spec: RewardSpec) -> tuple[float | None, RewardParts]:

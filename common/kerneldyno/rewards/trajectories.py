@@ -59,6 +59,8 @@ class TurnRecord:
     #: The model's answer, and the candidate in it.
     response: str = ""
     kernel_code: str = ""
+    #: Contents of the candidate's other files, by path; the caller supplies them.
+    kernel_files: Mapping[str, str] = field(default_factory=dict)
     #: Name of the outcome, for example "CORRECT".
     outcome: str = ""
     #: None if there is no reward, which differs from 0.
@@ -374,7 +376,7 @@ def to_parquet(turns: Iterable[TurnRecord], path: str | os.PathLike[str]) -> int
 
 
 _PARTS = ("correctness", "speedup", "coverage", "tier", "fixed", "paid_speedup", "paid_coverage")
-_JSON = ("messages", "timings", "sampling", "extra", "result", "remeasured")
+_JSON = ("messages", "timings", "sampling", "extra", "result", "remeasured", "kernel_files")
 _INTEGER_COLUMNS = ("sample", "turn_index")
 _TEXT_COLUMNS = (
     *("group", "problem_id", "model", "outcome", "speedup_kind", "extraction_method", "extraction_note"),
@@ -435,6 +437,7 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
     "messages": list,
     "response": str,
     "kernel_code": str,
+    "kernel_files": dict,
     "feedback": str,
     "outcome": str,
 }

@@ -17,13 +17,15 @@ version tag.
     t         duration in nanoseconds, 8 bytes, two's complement
     m         the fields of a message
     e         enums in order, each as 8 bytes, two's complement
+    x         texts in order, each as length (4 bytes) and UTF-8
     l         messages in order, each as length (4 bytes) and fields
     p         a map of texts, sorted by key: each key and value as length (4 bytes) and UTF-8
     u         unknown field: wire type (1 byte), then its bytes, its fields, or its number in decimal
 
 Numbers are big-endian. A field is set when protobuf's presence says so: an optional field that was given, or any other
-field that differs from its default. A message without fields counts as not set. Because defaults are left out, digests
-stay the same when the contract grows. Pure.
+field that differs from its default. A value of no bytes (a message without fields) counts as not set, and so does the
+default of a limit that is newer than the form. Because defaults are left out, digests stay the same when the contract
+grows. Pure.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from kerneldyno.rpc.validation import DEFAULT_BUILD_SECONDS
 from kerneldyno.v1 import evaluation_pb2 as pb
 
 DIGEST_BYTES = 32
@@ -75,11 +78,22 @@ def _map(value: Mapping[str, str]) -> bytes:
     return b"".join(_length(len(text)) + text for pair in pairs for text in pair)
 
 
+def _texts(values: Collection[str]) -> bytes:
+    return b"".join(_length(len(text)) + text for text in map(str.encode, values))
+
+
+def _newer_duration(default_seconds: int) -> _Rule:
+    """Return the rule for a limit that requests did not have at first: its default is written as if it were not set."""
+    default = _integer(default_seconds * 1_000_000_000)
+    return b"t", lambda value: b"" if (written := _duration(value)) == default else written
+
+
 TEXT: _Rule = (b"s", _text)
 INTEGER: _Rule = (b"i", _integer)
 DOUBLE: _Rule = (b"d", _double)
 DURATION: _Rule = (b"t", _duration)
 MAP: _Rule = (b"p", _map)
+TEXTS: _Rule = (b"x", _texts)
 ENUMS: _Rule = (b"e", lambda values: b"".join(map(_integer, values)))
 
 
@@ -107,7 +121,7 @@ class Form:
                 continue
             type_, encode = rule
             data = encode(value)
-            if data or type_ != b"m":
+            if data:
                 parts += (_head(field.number, type_, len(data)), data)
         if len(unknown := UnknownFieldSet(message)):
             parts.append(_unknown(unknown))
@@ -160,6 +174,7 @@ REQUEST = Form(
                 "compile_timeout": DURATION,
                 "correctness_timeout": DURATION,
                 "timing_timeout": DURATION,
+                "build_timeout": _newer_duration(DEFAULT_BUILD_SECONDS),
             },
         ).one(),
         "device": Form(
@@ -181,6 +196,8 @@ REQUEST = Form(
         "output_reuse": INTEGER,
         "stress_kinds": ENUMS,
         "salt": TEXT,
+        "kernel_files": Form(pb.CandidateFile.DESCRIPTOR, {"path": TEXT, "content": TEXT}).several(),
+        "build_flags": Form(pb.BuildFlags.DESCRIPTOR, {"cuda": TEXTS, "cpp": TEXTS, "libraries": TEXTS}).one(),
     },
     excluded=NOT_THE_WORK,
 )

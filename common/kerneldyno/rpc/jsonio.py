@@ -1,8 +1,8 @@
 """JSON forms of requests and results, for people and for files.
 
 Reading accepts shorthand whose meaning is clear (`"timeouts": {"load_timeout": 5}`, `"priority": "high"`,
-`"tolerance": 0.01`); a field that does not exist is an error that names it. Writing is proto-JSON with the original
-field names. Limits are not checked here; see `kerneldyno.rpc.validation`.
+`"tolerance": 0.01`, `"kernel_files": {"softmax.cu": "..."}`); a field that does not exist is an error that names it.
+Writing is proto-JSON with the original field names. Limits are not checked here; see `kerneldyno.rpc.validation`.
 """
 
 from __future__ import annotations
@@ -139,6 +139,11 @@ def _cases(value: Any) -> Any:
     ]
 
 
+def _kernel_files(value: Any) -> Any:
+    """Accept {"softmax.cu": "..."} beside the wire form, a list of paths and contents."""
+    return [{"path": path, "content": text} for path, text in value.items()] if isinstance(value, Mapping) else value
+
+
 _CONVERT: dict[str, Callable[[Any], Any]] = {
     "timeouts": _timeouts,
     "total_timeout": lambda value: _duration(value, "total_timeout"),
@@ -154,6 +159,7 @@ _CONVERT: dict[str, Callable[[Any], Any]] = {
     "tolerance": _tolerance,
     "device": _device,
     "cases": _cases,
+    "kernel_files": _kernel_files,
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 
+from kerneldyno.rpc.candidate_files import has_native
 from kerneldyno.rpc.validation import (
     MAX_ID_CHARS,
     MAX_LABEL_CHARS,
@@ -55,12 +56,18 @@ def check_turn(turn: Turn) -> list[Violation]:
         if (index := getattr(turn, name)) < 0:
             found.append(Violation(name, f"is {index}; indices start at 0"))
     given, code, response = turn.request.id, turn.request.kernel_code, turn.response_text
+    files = turn.request.kernel_files
     if len(given) > MAX_TURN_ID_CHARS or not given.isprintable() or given.endswith(AGAIN):
         text = f'must have at most {MAX_TURN_ID_CHARS} printable characters and not end in "{AGAIN}"'
         found.append(Violation("id", text))
     if code and response:
         found.append(Violation("turn", "has both kernel_code and response_text; give only one of them"))
-    if not code and not response:
+    if files and response:
+        text = (
+            "has both kernel_files and response_text; a raw answer is one Python file, so give its code as kernel_code"
+        )
+        found.append(Violation("turn", text))
+    if not code and not response and not has_native(files):
         text = f"{MISSING}; give kernel_code, or the model's raw answer as response_text"
         found.append(Violation("kernel_code", text))
     if (size := len(response.encode())) > MAX_SOURCE_BYTES:

@@ -17,6 +17,7 @@ from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
 
+from kerneldyno.rpc.candidate_files import file_faults, flag_faults, has_native, normalize
 from kerneldyno.rpc.source import BYTE_ORDER_MARK, without_mark
 from kerneldyno.v1 import evaluation_pb2 as pb
 
@@ -59,8 +60,10 @@ DEFAULT_STAGE_SECONDS = 60
 DEFAULT_COMPILE_SECONDS = 120
 #: Default limit in seconds for stages that may run nvcc, which compiles when a source is imported or first called.
 DEFAULT_NVCC_SECONDS = 300
+#: Default limit in seconds for building native code. Digests leave it out (kerneldyno.rpc.identity).
+DEFAULT_BUILD_SECONDS = 300
 
-STAGE_TIMEOUT_FIELDS = ("load_timeout", "compile_timeout", "correctness_timeout", "timing_timeout")
+STAGE_TIMEOUT_FIELDS = ("load_timeout", "compile_timeout", "correctness_timeout", "timing_timeout", "build_timeout")
 
 #: Backends that only one kind of device can run.
 _NEEDS_KIND = {"cuda": "cuda"}
@@ -81,6 +84,11 @@ _ENUMS: dict[str, Any] = {
 _ENUM_VALUES = {field: frozenset(enum.values()) for field, enum in _ENUMS.items()}
 #: A text with fewer characters cannot exceed MAX_SOURCE_BYTES bytes in UTF-8.
 _SURELY_SHORT_CHARS = MAX_SOURCE_BYTES // 4
+
+
+def top_field(path: str) -> str:
+    """Return the field of EvalRequest that a violation's path begins with: "kernel_files" for "kernel_files[0].path"."""
+    return re.split(r"[.\[]", path, maxsplit=1)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +127,14 @@ def validate(
 def effective(request: pb.EvalRequest) -> pb.EvalRequest:
     """Return a copy of a valid `request` with every default filled in, so that later stages need not know the defaults.
 
-    Byte order marks at the start of its sources are removed.
+    Byte order marks at the start of its sources are removed, and its files are sorted by path.
     """
     full = pb.EvalRequest()
     full.CopyFrom(request)
     for name in _SOURCES:
         if (text := getattr(full, name)).startswith(BYTE_ORDER_MARK):
             setattr(full, name, without_mark(text))
+    normalize(full)
     full.entry_point = full.entry_point or DEFAULT_ENTRY_POINT
     full.backend = full.backend or DEFAULT_BACKEND
     full.toolkit = full.toolkit or DEFAULT_TOOLKIT
@@ -166,6 +175,8 @@ def effective(request: pb.EvalRequest) -> pb.EvalRequest:
 
 def _stage_seconds(name: str, backend: str) -> int:
     """Return the default limit of a stage in seconds."""
+    if name == "build_timeout":
+        return DEFAULT_BUILD_SECONDS
     if backend == "cuda" and name in ("load_timeout", "compile_timeout"):
         return DEFAULT_NVCC_SECONDS
     return DEFAULT_COMPILE_SECONDS if name == "compile_timeout" else DEFAULT_STAGE_SECONDS
@@ -185,6 +196,10 @@ def _violations(
 ) -> Iterator[Violation]:
     yield from _id(request.id, id_required)
     yield from _sources(request)
+    if request.kernel_files:
+        yield from (Violation(*fault) for fault in file_faults(request.kernel_files))
+    if request.HasField("build_flags"):
+        yield from (Violation(*fault) for fault in flag_faults(request.build_flags))
     if request.entry_point and (not request.entry_point.isidentifier() or keyword.iskeyword(request.entry_point)):
         yield Violation(
             "entry_point", f"{_show(request.entry_point)} is not a Python identifier; name a class, for example Model"
@@ -251,8 +266,9 @@ def _sources(request: pb.EvalRequest) -> Iterator[Violation]:
         yield Violation("reference_code", f"{MISSING}; the kernelbench toolkit needs the source of the reference")
     if toolkit == "kernel_simple" and reference:
         yield Violation("reference_code", "must be empty with the kernel_simple toolkit; cases say what is expected")
-    if _is_blank(candidate):
-        yield Violation("kernel_code", f"{MISSING}; give the Python source of the candidate")
+    if _is_blank(candidate) and not has_native(request.kernel_files):
+        wanted = "the Python source of the candidate, or native sources (.cu, .cpp) in kernel_files"
+        yield Violation("kernel_code", f"{MISSING}; give {wanted}")
     for field, text in zip(_SOURCES, (reference, candidate, cases), strict=True):
         if len(text) > _SURELY_SHORT_CHARS and (size := len(text.encode())) > MAX_SOURCE_BYTES:
             yield Violation(field, f"is {size} bytes long; at most {MAX_SOURCE_BYTES} bytes (1 MiB) are allowed")

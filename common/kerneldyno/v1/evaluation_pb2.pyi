@@ -325,6 +325,8 @@ class _StageEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Stage.ValueType
     """On a device, before or during preparation: its need of device memory is known, and other evaluations hold that
     memory.
     """
+    STAGE_BUILDING: _Stage.ValueType  # 11
+    """After QUEUED and before a device: native code is being built, in processes without a device. It takes no lane."""
 
 class Stage(_Stage, metaclass=_StageEnumTypeWrapper):
     """Stage is a step in the life of an evaluation."""
@@ -353,6 +355,8 @@ STAGE_AWAITING_MEMORY: Stage.ValueType  # 10
 """On a device, before or during preparation: its need of device memory is known, and other evaluations hold that
 memory.
 """
+STAGE_BUILDING: Stage.ValueType  # 11
+"""After QUEUED and before a device: native code is being built, in processes without a device. It takes no lane."""
 Global___Stage: _TypeAlias = Stage  # noqa: Y015
 
 @_typing.final
@@ -416,6 +420,8 @@ class EvalRequest(_message.Message):
     CLIENT_GRACE_FIELD_NUMBER: _builtins.int
     OUTPUT_REUSE_FIELD_NUMBER: _builtins.int
     STRESS_KINDS_FIELD_NUMBER: _builtins.int
+    KERNEL_FILES_FIELD_NUMBER: _builtins.int
+    BUILD_FLAGS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The caller's name for this request, 1 to 200 printable characters, unique within the caller's client id. Results
     carry it. If the same id is sent again with the same body, the answer is the same result; with another body it is
@@ -550,6 +556,18 @@ class EvalRequest(_message.Message):
         meaning if `stress_inputs` is false.
         """
 
+    @_builtins.property
+    def kernel_files(self) -> _containers.RepeatedCompositeFieldContainer[Global___CandidateFile]:
+        """Further files of the candidate, which lie beside `kernel_code` when it is imported: Python modules, and native
+        sources (.cu, .cpp) with their headers. All native sources together are built, before the candidate gets a device,
+        into one module that the Python code imports as `native`. At most 64 files; paths are unique, and their contents
+        together have at most 1 MiB. If `kernel_code` is empty, `native` itself is the candidate's module.
+        """
+
+    @_builtins.property
+    def build_flags(self) -> Global___BuildFlags:
+        """Flags for the compilers of `kernel_files`."""
+
     def __init__(
         self,
         *,
@@ -586,10 +604,12 @@ class EvalRequest(_message.Message):
         client_grace: _duration_pb2.Duration | None = ...,
         output_reuse: Global___OutputReuse.ValueType = ...,
         stress_kinds: _abc.Iterable[Global___StressKind.ValueType] | None = ...,
+        kernel_files: _abc.Iterable[Global___CandidateFile] | None = ...,
+        build_flags: Global___BuildFlags | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "client_grace", b"client_grace", "device", b"device", "enable_profiling", b"enable_profiling", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "run_performance", b"run_performance", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "total_timeout", b"total_timeout", "trace_context", b"trace_context"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "build_flags", b"build_flags", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "client_grace", b"client_grace", "device", b"device", "enable_profiling", b"enable_profiling", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "run_performance", b"run_performance", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "total_timeout", b"total_timeout", "trace_context", b"trace_context"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "allowed_precision", b"allowed_precision", "backend", b"backend", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "cases", b"cases", "cases_code", b"cases_code", "client_grace", b"client_grace", "device", b"device", "enable_profiling", b"enable_profiling", "entry_point", b"entry_point", "id", b"id", "kernel_code", b"kernel_code", "labels", b"labels", "launch_mode", b"launch_mode", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "output_reuse", b"output_reuse", "priority", b"priority", "provenance_policy", b"provenance_policy", "reference_backend", b"reference_backend", "reference_code", b"reference_code", "run_performance", b"run_performance", "salt", b"salt", "skip_cache", b"skip_cache", "speedup_kind", b"speedup_kind", "stress_inputs", b"stress_inputs", "stress_kinds", b"stress_kinds", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "toolkit", b"toolkit", "total_timeout", b"total_timeout", "trace_context", b"trace_context"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "allowed_precision", b"allowed_precision", "backend", b"backend", "build_flags", b"build_flags", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "cases", b"cases", "cases_code", b"cases_code", "client_grace", b"client_grace", "device", b"device", "enable_profiling", b"enable_profiling", "entry_point", b"entry_point", "id", b"id", "kernel_code", b"kernel_code", "kernel_files", b"kernel_files", "labels", b"labels", "launch_mode", b"launch_mode", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "output_reuse", b"output_reuse", "priority", b"priority", "provenance_policy", b"provenance_policy", "reference_backend", b"reference_backend", "reference_code", b"reference_code", "run_performance", b"run_performance", "salt", b"salt", "skip_cache", b"skip_cache", "speedup_kind", b"speedup_kind", "stress_inputs", b"stress_inputs", "stress_kinds", b"stress_kinds", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "toolkit", b"toolkit", "total_timeout", b"total_timeout", "trace_context", b"trace_context"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__candidate_device_memory_bytes: _TypeAlias = _typing.Literal["candidate_device_memory_bytes"]  # noqa: Y015
     _WhichOneofArgType__candidate_device_memory_bytes: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes"]  # noqa: Y015
@@ -625,6 +645,73 @@ class EvalRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__timing_precision) -> _WhichOneofReturnType__timing_precision | None: ...
 
 Global___EvalRequest: _TypeAlias = EvalRequest  # noqa: Y015
+
+@_typing.final
+class CandidateFile(_message.Message):
+    """CandidateFile is one file of a candidate."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """Relative path with forward slashes, at most 100 characters, for example "kernels/softmax.cu". Every part begins
+    with a letter or "_" and consists of letters, digits, ".", "_" and "-". The suffix is one of .py, .cu, .cuh, .cpp,
+    .cc, .cxx, .c, .h, .hpp, .inl and .inc. "candidate.py" and "native.py" are taken.
+    """
+    content: _builtins.str
+    """Its text in UTF-8, not empty."""
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        content: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "path", b"path"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CandidateFile: _TypeAlias = CandidateFile  # noqa: Y015
+
+@_typing.final
+class BuildFlags(_message.Message):
+    """BuildFlags are flags that the compilers get in addition to their defaults; at most 32 of each kind. Flags that load
+    plug-ins, name other programs or files, or read from response files are refused.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CUDA_FIELD_NUMBER: _builtins.int
+    CPP_FIELD_NUMBER: _builtins.int
+    LIBRARIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def cuda(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """For nvcc, for example "-O3", "--use_fast_math", "-DTILE=64"."""
+
+    @_builtins.property
+    def cpp(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """For the C++ compiler, for example "-O2"."""
+
+    @_builtins.property
+    def libraries(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Libraries to link, by name: "cublas" means -lcublas."""
+
+    def __init__(
+        self,
+        *,
+        cuda: _abc.Iterable[_builtins.str] | None = ...,
+        cpp: _abc.Iterable[_builtins.str] | None = ...,
+        libraries: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpp", b"cpp", "cuda", b"cuda", "libraries", b"libraries"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BuildFlags: _TypeAlias = BuildFlags  # noqa: Y015
 
 @_typing.final
 class TraceContext(_message.Message):
@@ -767,10 +854,11 @@ class StageTimeouts(_message.Message):
     COMPILE_TIMEOUT_FIELD_NUMBER: _builtins.int
     CORRECTNESS_TIMEOUT_FIELD_NUMBER: _builtins.int
     TIMING_TIMEOUT_FIELD_NUMBER: _builtins.int
+    BUILD_TIMEOUT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def load_timeout(self) -> _duration_pb2.Duration:
-        """Importing the candidate's source (with the "cuda" backend this is where nvcc runs). Absent means 60 s, 300 s for
-        "cuda".
+        """Importing the candidate's source. Native code that could not be built earlier is built here. Absent means 60 s,
+        300 s for "cuda".
         """
 
     @_builtins.property
@@ -787,6 +875,10 @@ class StageTimeouts(_message.Message):
     def timing_timeout(self) -> _duration_pb2.Duration:
         """All timed calls of the candidate together. Absent means 60 s."""
 
+    @_builtins.property
+    def build_timeout(self) -> _duration_pb2.Duration:
+        """Building the candidate's native code before it gets a device, all compilers together. Absent means 300 s."""
+
     def __init__(
         self,
         *,
@@ -794,10 +886,11 @@ class StageTimeouts(_message.Message):
         compile_timeout: _duration_pb2.Duration | None = ...,
         correctness_timeout: _duration_pb2.Duration | None = ...,
         timing_timeout: _duration_pb2.Duration | None = ...,
+        build_timeout: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["compile_timeout", b"compile_timeout", "correctness_timeout", b"correctness_timeout", "load_timeout", b"load_timeout", "timing_timeout", b"timing_timeout"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["build_timeout", b"build_timeout", "compile_timeout", b"compile_timeout", "correctness_timeout", b"correctness_timeout", "load_timeout", b"load_timeout", "timing_timeout", b"timing_timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compile_timeout", b"compile_timeout", "correctness_timeout", b"correctness_timeout", "load_timeout", b"load_timeout", "timing_timeout", b"timing_timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["build_timeout", b"build_timeout", "compile_timeout", b"compile_timeout", "correctness_timeout", b"correctness_timeout", "load_timeout", b"load_timeout", "timing_timeout", b"timing_timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -989,6 +1082,7 @@ class EvalResult(_message.Message):
     TIMING_EFFORT_FIELD_NUMBER: _builtins.int
     SPEEDUP_KIND_FIELD_NUMBER: _builtins.int
     MEMORY_USE_FIELD_NUMBER: _builtins.int
+    BUILDS_FIELD_NUMBER: _builtins.int
     INCORRECT_FIELD_NUMBER: _builtins.int
     COMPILE_ERROR_FIELD_NUMBER: _builtins.int
     RUNTIME_ERROR_FIELD_NUMBER: _builtins.int
@@ -1114,6 +1208,12 @@ class EvalResult(_message.Message):
         """How much memory was planned for the evaluation, and observed. Absent when the judge ended before that."""
 
     @_builtins.property
+    def builds(self) -> _containers.RepeatedCompositeFieldContainer[Global___NativeBuild]:
+        """How the candidate's native code was built before it got a device, one entry for each library. Empty when nothing
+        was built then.
+        """
+
+    @_builtins.property
     def incorrect(self) -> Global___IncorrectEvidence:
         """For INCORRECT."""
 
@@ -1188,6 +1288,7 @@ class EvalResult(_message.Message):
         timing_effort: Global___TimingEffort | None = ...,
         speedup_kind: Global___SpeedupKind.ValueType = ...,
         memory_use: Global___MemoryUse | None = ...,
+        builds: _abc.Iterable[Global___NativeBuild] | None = ...,
         incorrect: Global___IncorrectEvidence | None = ...,
         compile_error: Global___ExceptionEvidence | None = ...,
         runtime_error: Global___CrashEvidence | None = ...,
@@ -1201,7 +1302,7 @@ class EvalResult(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_compiled", b"_compiled", "_correct", b"_correct", "_coverage", b"_coverage", "_end_to_end_speedup", b"_end_to_end_speedup", "_speedup", b"_speedup", "accept_time", b"accept_time", "candidate_end_to_end", b"candidate_end_to_end", "candidate_timing", b"candidate_timing", "compile_error", b"compile_error", "compiled", b"compiled", "correct", b"correct", "correctness", b"correctness", "coverage", b"coverage", "device_state", b"device_state", "end_to_end_speedup", b"end_to_end_speedup", "end_to_end_speedup_interval", b"end_to_end_speedup_interval", "environment", b"environment", "evidence", b"evidence", "finish_time", b"finish_time", "incorrect", b"incorrect", "infrastructure_error", b"infrastructure_error", "invalid", b"invalid", "memory_use", b"memory_use", "out_of_memory", b"out_of_memory", "problem_too_large", b"problem_too_large", "profile", b"profile", "reference_end_to_end", b"reference_end_to_end", "reference_error", b"reference_error", "reference_timing", b"reference_timing", "rejected", b"rejected", "roofline", b"roofline", "runtime_error", b"runtime_error", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "timeout", b"timeout", "timing_effort", b"timing_effort"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compiled", b"_compiled", "_correct", b"_correct", "_coverage", b"_coverage", "_end_to_end_speedup", b"_end_to_end_speedup", "_speedup", b"_speedup", "accept_time", b"accept_time", "attempts", b"attempts", "cached", b"cached", "candidate_end_to_end", b"candidate_end_to_end", "candidate_timing", b"candidate_timing", "compile_error", b"compile_error", "compiled", b"compiled", "correct", b"correct", "correctness", b"correctness", "coverage", b"coverage", "device_state", b"device_state", "digest", b"digest", "end_to_end_speedup", b"end_to_end_speedup", "end_to_end_speedup_interval", b"end_to_end_speedup_interval", "environment", b"environment", "evidence", b"evidence", "findings", b"findings", "finish_time", b"finish_time", "id", b"id", "incorrect", b"incorrect", "infrastructure_error", b"infrastructure_error", "invalid", b"invalid", "labels", b"labels", "logs", b"logs", "memory_use", b"memory_use", "merged", b"merged", "message", b"message", "out_of_memory", b"out_of_memory", "outcome", b"outcome", "problem_too_large", b"problem_too_large", "profile", b"profile", "reference_end_to_end", b"reference_end_to_end", "reference_error", b"reference_error", "reference_timing", b"reference_timing", "rejected", b"rejected", "roofline", b"roofline", "runtime_error", b"runtime_error", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "speedup_kind", b"speedup_kind", "stages", b"stages", "timeout", b"timeout", "timing_effort", b"timing_effort"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compiled", b"_compiled", "_correct", b"_correct", "_coverage", b"_coverage", "_end_to_end_speedup", b"_end_to_end_speedup", "_speedup", b"_speedup", "accept_time", b"accept_time", "attempts", b"attempts", "builds", b"builds", "cached", b"cached", "candidate_end_to_end", b"candidate_end_to_end", "candidate_timing", b"candidate_timing", "compile_error", b"compile_error", "compiled", b"compiled", "correct", b"correct", "correctness", b"correctness", "coverage", b"coverage", "device_state", b"device_state", "digest", b"digest", "end_to_end_speedup", b"end_to_end_speedup", "end_to_end_speedup_interval", b"end_to_end_speedup_interval", "environment", b"environment", "evidence", b"evidence", "findings", b"findings", "finish_time", b"finish_time", "id", b"id", "incorrect", b"incorrect", "infrastructure_error", b"infrastructure_error", "invalid", b"invalid", "labels", b"labels", "logs", b"logs", "memory_use", b"memory_use", "merged", b"merged", "message", b"message", "out_of_memory", b"out_of_memory", "outcome", b"outcome", "problem_too_large", b"problem_too_large", "profile", b"profile", "reference_end_to_end", b"reference_end_to_end", "reference_error", b"reference_error", "reference_timing", b"reference_timing", "rejected", b"rejected", "roofline", b"roofline", "runtime_error", b"runtime_error", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "speedup_kind", b"speedup_kind", "stages", b"stages", "timeout", b"timeout", "timing_effort", b"timing_effort"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__compiled: _TypeAlias = _typing.Literal["compiled"]  # noqa: Y015
     _WhichOneofArgType__compiled: _TypeAlias = _typing.Literal["_compiled", b"_compiled"]  # noqa: Y015
@@ -1229,6 +1330,99 @@ class EvalResult(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_evidence) -> _WhichOneofReturnType_evidence | None: ...
 
 Global___EvalResult: _TypeAlias = EvalResult  # noqa: Y015
+
+@_typing.final
+class NativeBuild(_message.Message):
+    """NativeBuild says how one library of native code was built."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Headers:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _HeadersEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[NativeBuild._Headers.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        HEADERS_UNSPECIFIED: NativeBuild._Headers.ValueType  # 0
+        """Never sent."""
+        HEADERS_LEAN: NativeBuild._Headers.ValueType  # 1
+        """Only those parts of PyTorch's headers that the source uses. The code that the compiler makes is the same."""
+        HEADERS_FULL: NativeBuild._Headers.ValueType  # 2
+        """All of them, as torch.utils.cpp_extension does; used if the build with lean headers fails."""
+
+    class Headers(_Headers, metaclass=_HeadersEnumTypeWrapper):
+        """Headers says which headers of PyTorch the compilers read."""
+
+    HEADERS_UNSPECIFIED: NativeBuild.Headers.ValueType  # 0
+    """Never sent."""
+    HEADERS_LEAN: NativeBuild.Headers.ValueType  # 1
+    """Only those parts of PyTorch's headers that the source uses. The code that the compiler makes is the same."""
+    HEADERS_FULL: NativeBuild.Headers.ValueType  # 2
+    """All of them, as torch.utils.cpp_extension does; used if the build with lean headers fails."""
+
+    NAME_FIELD_NUMBER: _builtins.int
+    HEADERS_FIELD_NUMBER: _builtins.int
+    CACHED_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The library's name, as the candidate gave it; "native" for `kernel_files`."""
+    headers: Global___NativeBuild.Headers.ValueType
+    """Which headers were used."""
+    cached: _builtins.bool
+    """True if the build cache had the library, or another evaluation was building it."""
+    seconds: _builtins.float
+    """How long the build took, in seconds; for a cached library, how long it took when it was built."""
+    failed: _builtins.bool
+    """True if the build failed; the compilers' messages are in the evidence if the candidate ended because of it."""
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___BuildStep]:
+        """The compilers' steps, in the order of their ends."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        headers: Global___NativeBuild.Headers.ValueType = ...,
+        cached: _builtins.bool = ...,
+        seconds: _builtins.float = ...,
+        steps: _abc.Iterable[Global___BuildStep] | None = ...,
+        failed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached", b"cached", "failed", b"failed", "headers", b"headers", "name", b"name", "seconds", b"seconds", "steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NativeBuild: _TypeAlias = NativeBuild  # noqa: Y015
+
+@_typing.final
+class BuildStep(_message.Message):
+    """BuildStep is one step of a build."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """What ran and for which file, for example "cicc cuda.cu"."""
+    seconds: _builtins.float
+    """How long it took, in seconds."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "seconds", b"seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BuildStep: _TypeAlias = BuildStep  # noqa: Y015
 
 @_typing.final
 class MemoryUse(_message.Message):

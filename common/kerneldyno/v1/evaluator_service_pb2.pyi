@@ -189,6 +189,7 @@ class EvaluatorServiceGetCapabilitiesResponse(_message.Message):
     CANDIDATE_MEMORY_BYTES_FIELD_NUMBER: _builtins.int
     SPARE_RUNNERS_FIELD_NUMBER: _builtins.int
     PROFILING_FIELD_NUMBER: _builtins.int
+    BUILDERS_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     """Id of the node."""
     candidate_memory_bytes: _builtins.int
@@ -197,6 +198,8 @@ class EvaluatorServiceGetCapabilitiesResponse(_message.Message):
     """Warm runners that each device keeps ready."""
     profiling: _builtins.bool
     """Whether this evaluator can profile."""
+    builders: _builtins.int
+    """How many candidates the node builds at once, before they get a lane. 0: it builds in lanes."""
     @_builtins.property
     def devices(self) -> _containers.RepeatedCompositeFieldContainer[_fleet_service_pb2.Device]:
         """Its devices."""
@@ -229,10 +232,11 @@ class EvaluatorServiceGetCapabilitiesResponse(_message.Message):
         candidate_memory_bytes: _builtins.int = ...,
         spare_runners: _builtins.int = ...,
         profiling: _builtins.bool = ...,
+        builders: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backends", b"backends", "candidate_memory_bytes", b"candidate_memory_bytes", "devices", b"devices", "environment", b"environment", "node_id", b"node_id", "profiling", b"profiling", "sandbox_layers", b"sandbox_layers", "spare_runners", b"spare_runners", "toolkits", b"toolkits"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backends", b"backends", "builders", b"builders", "candidate_memory_bytes", b"candidate_memory_bytes", "devices", b"devices", "environment", b"environment", "node_id", b"node_id", "profiling", b"profiling", "sandbox_layers", b"sandbox_layers", "spare_runners", b"spare_runners", "toolkits", b"toolkits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

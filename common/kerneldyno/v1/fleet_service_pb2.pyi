@@ -168,6 +168,7 @@ class SynchronizeRequest(_message.Message):
     PROFILING_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     SANDBOX_LAYERS_FIELD_NUMBER: _builtins.int
+    BUILDERS_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     """Stable name of the node, 1 to 100 characters."""
     instance_id: _builtins.str
@@ -183,6 +184,10 @@ class SynchronizeRequest(_message.Message):
     """SERVING or DRAINING."""
     profiling: _builtins.bool
     """Whether its evaluator can profile."""
+    builders: _builtins.int
+    """How many candidates the node builds at once. Attempts in STAGE_BUILDING take no lane, so the node takes so many
+    attempts more of requests that may need a build (backend "cuda", or `kernel_files`). 0: it builds in lanes.
+    """
     @_builtins.property
     def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___Device]:
         """Its devices."""
@@ -226,10 +231,11 @@ class SynchronizeRequest(_message.Message):
         profiling: _builtins.bool = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         sandbox_layers: _abc.Iterable[Global___SandboxLayer] | None = ...,
+        builders: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "attempt_tokens", b"attempt_tokens", "backends", b"backends", "devices", b"devices", "environment", b"environment", "instance_id", b"instance_id", "labels", b"labels", "node_id", b"node_id", "profiling", b"profiling", "sandbox_layers", b"sandbox_layers", "state", b"state", "toolkits", b"toolkits"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "attempt_tokens", b"attempt_tokens", "backends", b"backends", "builders", b"builders", "devices", b"devices", "environment", b"environment", "instance_id", b"instance_id", "labels", b"labels", "node_id", b"node_id", "profiling", b"profiling", "sandbox_layers", b"sandbox_layers", "state", b"state", "toolkits", b"toolkits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -543,6 +549,8 @@ class Node(_message.Message):
     CONNECTED_FIELD_NUMBER: _builtins.int
     FAILURES_FIELD_NUMBER: _builtins.int
     SANDBOX_LAYERS_FIELD_NUMBER: _builtins.int
+    BUILDERS_FIELD_NUMBER: _builtins.int
+    BUILDING_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     """Its id."""
     address: _builtins.str
@@ -557,6 +565,10 @@ class Node(_message.Message):
     """Whether its Work stream is open."""
     failures: _builtins.int
     """Number of infrastructure failures of its attempts in a row."""
+    builders: _builtins.int
+    """How many candidates it builds at once, as it reports. 0: it builds in lanes."""
+    building: _builtins.int
+    """Attempts among `running` whose native code is being built, or may be built next; they take no lane."""
     @_builtins.property
     def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___Device]:
         """Its devices."""
@@ -604,10 +616,12 @@ class Node(_message.Message):
         connected: _builtins.bool = ...,
         failures: _builtins.int = ...,
         sandbox_layers: _abc.Iterable[Global___SandboxLayer] | None = ...,
+        builders: _builtins.int = ...,
+        building: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment", "last_synchronize_time", b"last_synchronize_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "backends", b"backends", "connected", b"connected", "devices", b"devices", "drained", b"drained", "environment", b"environment", "failures", b"failures", "labels", b"labels", "last_synchronize_time", b"last_synchronize_time", "node_id", b"node_id", "running", b"running", "sandbox_layers", b"sandbox_layers", "state", b"state", "toolkits", b"toolkits"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "backends", b"backends", "builders", b"builders", "building", b"building", "connected", b"connected", "devices", b"devices", "drained", b"drained", "environment", b"environment", "failures", b"failures", "labels", b"labels", "last_synchronize_time", b"last_synchronize_time", "node_id", b"node_id", "running", b"running", "sandbox_layers", b"sandbox_layers", "state", b"state", "toolkits", b"toolkits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

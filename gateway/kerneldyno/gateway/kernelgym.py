@@ -31,6 +31,7 @@ NO_TIME = -1.0
 #: Fields that have the same name in EvalRequest.
 _SAME = (
     *("reference_code", "kernel_code", "entry_point", "backend", "priority", "timeout"),
+    *("kernel_files", "build_flags"),
     *("num_correct_trials", "num_perf_trials", "num_warmup", "enable_profiling", "cases", "cases_code"),
 )
 #: Fields without effect: the verdict is the same with any value, and always complete.

@@ -37,7 +37,7 @@ MAX_ID_CHARS = MAX_GROUP_CHARS
 _ID_KEYS = ("id", "problem_id", "uuid", "name", "index")
 _CODE_KEYS = ("reference_code", "ground_truth", "code", "original_python_code")
 #: Fields of EvalRequest that options cannot set.
-_NOT_OPTIONS = ("id", "reference_code", "kernel_code", "entry_point")
+_NOT_OPTIONS = ("id", "reference_code", "kernel_code", "kernel_files", "entry_point")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ _KEPT_OF_SECOND = (
 def light(turn: TurnRecord) -> TurnRecord:
     """Return a turn without its large fields: prompt, candidate and verdicts, except the figures of a second verdict."""
     again = None if turn.remeasured is None else {key: turn.remeasured.get(key) for key in _KEPT_OF_SECOND}
-    return replace(turn, messages=(), kernel_code="", result=None, remeasured=again)
+    return replace(turn, messages=(), kernel_code="", kernel_files={}, result=None, remeasured=again)
 
 
 def light_turns(path: Path, notes: list[str] | None = None) -> list[TurnRecord]:

@@ -11,7 +11,7 @@ from .base import Backend, Launches
 __all__ = ["Backend", "Launches", "backends"]
 
 #: Built-in names, for when the distribution's metadata is not installed: sources may run from PYTHONPATH.
-_BUILT_IN = ("triton", "cuda", "torch")
+_BUILT_IN = ("triton", "cuda", "torch", "cute", "cutile", "tilelang")
 
 
 @functools.cache

@@ -17,6 +17,7 @@ from triton.runtime.jit import JITFunction
 
 from ..devices.base import Device
 from .base import Backend, Launches
+from .launch_points import add_one, counting, graph_replays, replaced
 
 
 class TritonBackend(Backend):
@@ -38,8 +39,8 @@ class TritonBackend(Backend):
     @contextlib.contextmanager
     def count_launches(self, device: Device) -> Iterator[Launches]:
         launches = Launches(0)
-        watching = _hooked(launches) if device.kind == "cuda" else _replaced(device, _counting(launches))
-        with watching, _graphs(launches, replay=True):
+        watching = _hooked(launches) if device.kind == "cuda" else replaced(*_launch_point(device), counting(launches))
+        with watching, graph_replays(launches):
             yield launches
 
     @contextlib.contextmanager
@@ -47,7 +48,8 @@ class TritonBackend(Backend):
         launches = Launches(0)
         passed = Launches(0)
         watching = _hooked(passed) if device.kind == "cuda" else contextlib.nullcontext()
-        with _replaced(device, _counting(launches, launch=False)), _graphs(launches, replay=False), watching:
+        nothing = counting(launches, launch=False)
+        with replaced(*_launch_point(device), nothing), graph_replays(launches, launch=False), watching:
             yield launches
         if passed.count:
             launches.count = None
@@ -83,8 +85,7 @@ def _hooked(launches: Launches) -> Iterator[None]:
     """Count by Triton's launch hook, which also sees compiled kernels that are launched directly."""
 
     def count(metadata: Any) -> None:
-        assert launches.count is not None
-        launches.count += 1
+        add_one(launches)
         launches.names.add(str(metadata.get().get("name", "")))
 
     hooks = triton.knobs.runtime.launch_enter_hook
@@ -95,56 +96,13 @@ def _hooked(launches: Launches) -> Iterator[None]:
         hooks.remove(count)
 
 
-def _counting(launches: Launches, *, launch: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
-            assert launches.count is not None
-            result = original(self, *args, **kwargs) if launch else None
-            launches.count += 1  # a launch that fails does not count
-            return result
-
-        return counted
-
-    return wrap
-
-
-@contextlib.contextmanager
-def _replaced(device: Device, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
-    """Replace the function that every launch calls: JITFunction.run, or the interpreter's executor on the CPU."""
+def _launch_point(device: Device) -> tuple[Any, str]:
+    """Return the function that every launch calls: JITFunction.run, or the interpreter's executor on the CPU."""
     if device.kind == "cuda":
-        owner: Any = JITFunction
-        name = "run"
-    else:
-        from triton.runtime.interpreter import GridExecutor
+        return JITFunction, "run"
+    from triton.runtime.interpreter import GridExecutor
 
-        owner, name = GridExecutor, "__call__"
-    original = getattr(owner, name)
-    setattr(owner, name, wrap(original))
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
-
-
-@contextlib.contextmanager
-def _graphs(launches: Launches, *, replay: bool) -> Iterator[None]:
-    """Count replays of CUDA graphs, which may contain the candidate's launches.
-
-    If `replay` is false, they do nothing.
-    """
-    original = torch.cuda.CUDAGraph.replay
-
-    def counted(self: Any) -> None:
-        assert launches.count is not None
-        launches.count += 1
-        if replay:
-            original(self)
-
-    torch.cuda.CUDAGraph.replay = counted  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        torch.cuda.CUDAGraph.replay = original  # type: ignore[method-assign]
+    return GridExecutor, "__call__"
 
 
 class _InterpreterDriver:
@@ -168,7 +126,6 @@ class _InterpreterDriver:
 
     def get_active_torch_device(self) -> Any:
         """Return the device of tensors that Triton creates itself."""
-        import torch
 
         return torch.device("cpu")
 

@@ -28,6 +28,7 @@ from ..toolkits import ReferenceFailure
 from .checks import provenance
 from .checks.candidate import Candidate
 from .checks.correctness import check
+from .checks.libraries import Libraries
 from .context import JudgeContext
 from .memory import footprint
 from .problems import examination, trial
@@ -79,11 +80,13 @@ class Lane:
         spec: EvalSpec,
         tell: Callable[[pb.Stage.ValueType], None],
         announce: Announce,
+        libraries: Libraries,
         *,
         alone: bool = False,
     ) -> None:
         self._context = context
         self._spec = spec
+        self._libraries = libraries
         self._alone = alone
         #: True if other evaluations did not cause a lack of memory, so that running alone would change nothing.
         self.had_enough = False
@@ -264,7 +267,7 @@ class Lane:
         )
         await candidate.open_for(built.problem, trials, sizes)
         self._enter(pb.STAGE_LOADING)
-        await candidate.load(built.problem.symbol)
+        await candidate.load(built.problem.symbol, self._libraries)
         self._enter(pb.STAGE_COMPILING)
         await candidate.construct(built.problem)
         # The first call is not judged: it compiles and tunes kernels.

@@ -17,7 +17,7 @@ from ..shared.spec import EvalSpec, Limits, ToleranceRule
 
 #: Fields that every effective request has, and those of its timeouts.
 _NEEDED = ("entry_point", "backend", "toolkit", "num_correct_trials", "num_perf_trials", "timeouts")
-_STAGES = ("load_timeout", "compile_timeout", "correctness_timeout", "timing_timeout")
+_STAGES = ("load_timeout", "compile_timeout", "correctness_timeout", "timing_timeout", "build_timeout")
 
 
 def read_request(request: pb.EvalRequest) -> EvalSpec:
@@ -50,6 +50,10 @@ def read_request(request: pb.EvalRequest) -> EvalSpec:
         candidate_memory=(
             request.candidate_device_memory_bytes if request.HasField("candidate_device_memory_bytes") else None
         ),
+        kernel_files=tuple((file.path, file.content) for file in request.kernel_files),
+        cuda_flags=tuple(request.build_flags.cuda),
+        cpp_flags=tuple(request.build_flags.cpp),
+        libraries=tuple(request.build_flags.libraries),
     )
 
 
@@ -67,6 +71,7 @@ def _limits(timeouts: pb.StageTimeouts) -> Limits:
         compile=_seconds(timeouts.compile_timeout),
         correctness=_seconds(timeouts.correctness_timeout),
         timing=_seconds(timeouts.timing_timeout),
+        build=_seconds(timeouts.build_timeout),
     )
 
 

@@ -22,6 +22,7 @@ from ..devices.base import Device, DeviceDescription
 from ..shared import wire
 from ..walls import Layer
 from . import frames
+from .checks.libraries import Libraries
 from .context import JudgeContext
 from .hygiene import Hygiene, SickDeviceError
 from .lane import Lane, LeakError
@@ -171,7 +172,7 @@ class Service:
             operation = frame.get("op")
             if operation == "evaluate":
                 attempt = frame["attempt"]
-                self._lanes[attempt] = asyncio.create_task(self._evaluate(attempt, frame["request"]))
+                self._lanes[attempt] = asyncio.create_task(self._evaluate(attempt, frame))
                 await asyncio.sleep(0)  # a task that is cancelled before it starts never answers
             elif operation == "cancel":
                 lane = self._lanes.get(frame["attempt"])
@@ -180,7 +181,7 @@ class Service:
             elif operation == "shutdown":
                 return
 
-    async def _evaluate(self, attempt: str, request: wire.Frame) -> None:
+    async def _evaluate(self, attempt: str, frame: wire.Frame) -> None:
         async def execute(state: str) -> None:
             self._send({"op": "reference", "attempt": attempt, "state": state})
 
@@ -188,11 +189,12 @@ class Service:
             self._send(frames.stage(attempt, stage))
 
         try:
-            spec = read_request(frames.request(request))
-            lane = Lane(self._context, spec, tell, Announce(execute))
+            spec = read_request(frames.request(frame["request"]))
+            libraries = Libraries.from_json(frame.get("libraries", {}))
+            lane = Lane(self._context, spec, tell, Announce(execute), libraries)
             result = await lane.evaluate()
             if lacked_memory(result) and not lane.had_enough:
-                result = await Lane(self._context, spec, tell, Announce(execute), alone=True).evaluate()
+                result = await Lane(self._context, spec, tell, Announce(execute), libraries, alone=True).evaluate()
         except LeakError as leak:
             _log.error("event=judge_leaks detail=%r", str(leak))
             self._lanes.pop(attempt, None)

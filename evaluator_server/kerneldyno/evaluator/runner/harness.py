@@ -15,7 +15,6 @@ import contextlib
 import dataclasses
 import faulthandler
 import gc
-import importlib.util
 import io
 import os
 import socket
@@ -35,6 +34,7 @@ from ..devices.signals import Signals
 from ..shared import small_floats, tree, wire
 from ..shared.tracebacks import CANDIDATE_FILE, describe_error
 from . import native, parameters, probe, profiler, reference, sandbox
+from .candidate_source import import_candidate
 
 #: How many outputs of earlier calls are kept, if there are slots for them, to check that they do not change.
 _KEPT_ALIVE = 2
@@ -128,20 +128,15 @@ class _Harness:
             self._device.keep_within(order["memory_bytes"] + kept)
 
     def do_load(self, order: wire.Frame) -> wire.Frame:
-        """Import the candidate's source as a module, from a file because Triton's compiler needs one."""
+        """Import the candidate's source as a module. Libraries that were built for it are given in the order."""
         self._backend = backends()[order["backend"]]
         self._backend.prepare(self._device)
-        path = os.path.join(self._scratch, CANDIDATE_FILE)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(order["source"])
-        spec = importlib.util.spec_from_file_location("candidate", path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["candidate"] = module
-        spec.loader.exec_module(module)
-        self._module = module
-        return {"defines": hasattr(module, order["symbol"])}
+        if order["libraries"] or order["failures"] or order["native"]:
+            from . import libraries  # it imports torch's machinery for extensions
+
+            libraries.use(order["libraries"], order["failures"], order["native"], self._scratch)
+        self._module = import_candidate(order["source"], order["files"], self._scratch)
+        return {"defines": hasattr(self._module, order["symbol"])}
 
     def do_probe(self, order: wire.Frame) -> list[list[Any]]:
         """Try to break out of the sandbox, before a candidate is loaded, and return which layers held."""

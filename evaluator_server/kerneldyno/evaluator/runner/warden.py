@@ -9,6 +9,7 @@ The warden never reads the candidate's channel to the judge.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import select
 import shutil
@@ -22,8 +23,10 @@ from pathlib import Path
 
 from ..shared import linux, proc, wire
 from ..walls import Layer, Walls, cgroup, limits, root
-from . import harness, sandbox
+from . import sandbox
 
+#: The module that a process runs, by its role; the zygote has imported it.
+PROGRAMS = {"runner": ".harness", "scout": ".scout", "sketch": ".sketch", "compiler": "..compiling.program"}
 #: How much captured output is kept, in bytes: from the beginning, and from the end.
 LOG_HEAD_BYTES = 8 * 1024
 LOG_TAIL_BYTES = 8 * 1024
@@ -185,7 +188,8 @@ class _Warden:
             _close_all_but(keep)
             scratch = sandbox.enter_scratch(self._walls, self._private)
             sandbox.drop_privileges(self._walls, scratch, dict(frame["environment"]))
-            harness.run(socket.socket(fileno=channel_fd), shared_fds, frame, scratch)
+            program = importlib.import_module(PROGRAMS[frame["role"]], __package__)
+            program.run(socket.socket(fileno=channel_fd), shared_fds, frame, scratch)
             status = 0
         except BaseException:  # the log tells why a runner could not start
             traceback.print_exc()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import importlib
 import os
 import select
 import signal
@@ -17,6 +18,7 @@ import socket
 import sys
 import tempfile
 from pathlib import Path
+from unittest import mock
 
 from ..shared import linux, startup, wire
 from ..walls import Unavailable, cgroup
@@ -31,6 +33,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Forks runners. Started by the evaluator server.")
     parser.add_argument("--fd", type=int, required=True, help="socket to the judge")
     parser.add_argument("--device", default="cpu:0", help="device of the runners: cpu:0 or cuda:N")
+    parser.add_argument("--builder", action="store_true", help="prepare for the processes of a builder as well")
     parser.add_argument("--exit-with-parent", type=int, default=0, metavar="PID", help="exit when process PID ends")
     args = parser.parse_args()
     _restart_without_secrets(args.device)
@@ -40,6 +43,8 @@ def main() -> None:
     gc.disable()  # objects of imported modules stay alive, and searching them takes a tenth of the time of the imports
     try:
         _import_libraries(args.device.partition(":")[0])
+        if args.builder:
+            _import_builder_programs()
     finally:
         gc.enable()  # otherwise torch's bindings report leaks at exit, and these hide the real error
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -83,10 +88,33 @@ def _import_libraries(kind: str) -> None:
     from . import harness, warden  # noqa: F401
 
     harness.preload(kind)
+    if kind != "cpu":
+        _import_machinery_for_libraries()
     with contextlib.suppress(ImportError):  # otherwise Triton imports its fifty modules at the first launch
         import triton.experimental.gluon  # noqa: F401
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         sys.exit("the zygote has initialized CUDA, so its children could not use CUDA")
+
+
+def _import_machinery_for_libraries() -> None:
+    import torch
+
+    # torch.utils.cpp_extension asks for GPUs in order to warn. CUDA would be initialized, and forks could not use it.
+    with mock.patch.object(torch.cuda, "is_available", return_value=True):
+        importlib.import_module(".libraries", __package__)
+
+
+def _import_builder_programs() -> None:
+    import torch
+
+    from . import warden
+
+    _import_machinery_for_libraries()
+    for program in warden.PROGRAMS.values():
+        importlib.import_module(program, __package__)
+    # torch imports its rules for tensors without memory when they are first needed.
+    with torch.device("meta"):
+        torch.nn.functional.conv2d(torch.empty(1, 1, 3, 3), torch.empty(1, 1, 3, 3))
 
 
 def _serve(judge: socket.socket, staging: str, delegated: Path | str) -> None:

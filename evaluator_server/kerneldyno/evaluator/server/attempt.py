@@ -11,8 +11,12 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kerneldyno.v1 import evaluation_pb2 as pb
+
+if TYPE_CHECKING:
+    from .builders import BuildOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,8 @@ class Attempt:
         self.forgotten = False
         #: True after a judge died while this and other attempts executed references: it then runs again alone.
         self.suspect = False
+        #: What the builders made of it; None before, or if it did not need them.
+        self.built: BuildOutcome | None = None
         self.watchers = 0
         self.last_watched = now
         self.finished_at: float | None = None

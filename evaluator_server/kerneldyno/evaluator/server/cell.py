@@ -204,7 +204,9 @@ class Cell:
         attempt.runs += 1
         attempt.move(pb.STAGE_PREPARING, self.name)
         request = jsonio.request_to_json(attempt.request)
-        wire.write_frame(self._writer, {"op": "evaluate", "attempt": attempt.token, "request": request})
+        libraries = attempt.built.libraries if attempt.built is not None else {}
+        order = {"op": "evaluate", "attempt": attempt.token, "request": request, "libraries": libraries}
+        wire.write_frame(self._writer, order)
         self._show_running()
 
     def cancel(self, attempt: Attempt) -> None:

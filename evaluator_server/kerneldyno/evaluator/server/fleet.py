@@ -152,6 +152,7 @@ class FleetLink:
             profiling=node.description.profiling,
             labels=node.description.labels,
             sandbox_layers=node.description.sandbox_layers(),
+            builders=node.description.builders,
         )
 
     def _apply(self, answer: pb.SynchronizeResponse) -> None:

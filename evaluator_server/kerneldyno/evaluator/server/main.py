@@ -66,7 +66,7 @@ async def serve(chosen: Settings) -> int:
     metrics, lag = Metrics(prometheus, chosen.devices), LoopLag(prometheus)
     spans = tracing.start("kerneldyno-evaluator")
     traced = AttemptSpans(spans, chosen.node_id) if spans is not None else None
-    node = Node(chosen.cells(), metrics, labels=chosen.labels, spans=traced)
+    node = Node(chosen.cells(), metrics, builders=chosen.builder(), labels=chosen.labels, spans=traced)
     gate = chosen.security.gate(str(chosen.listen))
     tracing.forget_settings()
     for name in (credentials.TOKEN_VARIABLE, tokens.TOKENS_VARIABLE):

@@ -56,7 +56,14 @@ CLOCKS = {
     pb.TimingStats.CLOCK_EACH_CALL: "each_call",
 }
 #: The stages in which an attempt is on a device.
-STAGES = ("awaiting_memory", "preparing", "loading", "compiling", "checking", "awaiting_lease", "timing", "profiling")
+DEVICE_STAGES = (
+    *("awaiting_memory", "preparing", "loading", "compiling"),
+    *("checking", "awaiting_lease", "timing", "profiling"),
+)
+#: The stages whose time is measured.
+STAGES = ("building", *DEVICE_STAGES)
+#: How a build of native code ended: with the headers that it used, from the cache, or not at all.
+BUILDS = ("lean", "full", "cached", "failed")
 #: Bounds in seconds, two per decade: fewer than elsewhere, because each stage and outcome has a histogram.
 _STAGE_SECONDS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0)
 #: Dense around 1, where the value of a kernel is decided.
@@ -64,6 +71,8 @@ _SPEEDUPS = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0
 #: Bounds in seconds. Timings of short calls take at most two seconds, those of longer calls as long as five or ten
 #: calls.
 _LEASE_SECONDS = (0.03, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0)
+#: Bounds in seconds: from one C++ file without PyTorch's headers to many files for nvcc.
+_BUILD_SECONDS = (0.3, 1.0, 2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 20.0, 30.0, 60.0, 100.0, 300.0)
 
 
 class Metrics:
@@ -93,10 +102,19 @@ class Metrics:
         )
         self.waiting = gauge("waiting_attempts", "Attempts that wait for a lane.")
 
+        self._builders = gauge("builders", "Candidates that may be built at once, before they get a lane.")
+        self._running_builds = gauge("running_builds", "Candidates that are being built.")
+        self._builds = counter("builds", "Builds of native libraries, by how they ended.", how=BUILDS)
+        self._build_seconds = histogram("build_seconds", "Duration of builds that ran.", _BUILD_SECONDS)
+        self._build_cache_bytes = gauge("build_cache_bytes", "Size of the build cache.")
+        self._build_cache_entries = gauge("build_cache_entries", "Libraries in the build cache.")
+        self._build_cache_evictions = counter("build_cache_evictions", "Libraries that the cache dropped for room.")
+        self._evictions_seen = 0
+
         self.ready = gauge("device_ready", "1 while the device takes work.", device=device)
         self.lanes = gauge("device_lanes", "Attempts that the device runs at once.", device=device)
         self.busy_seconds = counter("device_busy_seconds", "Time under the timing lease.", device=device)
-        self.running = gauge("running_attempts", "Attempts on the device.", device=device, stage=STAGES)
+        self.running = gauge("running_attempts", "Attempts on the device.", device=device, stage=DEVICE_STAGES)
         self.spares = gauge("spare_runners", "Warm runners that wait for a candidate.", device=device)
         self.starting = gauge("starting_runners", "Runners that are not warm yet.", device=device)
         self.taken = gauge("taken_runners", "Runners that have a candidate.", device=device)
@@ -135,6 +153,33 @@ class Metrics:
         if result.HasField("timing_effort"):
             self._lease_seconds.observe(result.timing_effort.lease_seconds)
 
+    def show_builders(self, count: int, running: int) -> None:
+        """Show how many candidates may be built at once, and how many are."""
+        self._builders.set(count)
+        self._running_builds.set(running)
+
+    def built(self, build: pb.NativeBuild) -> None:
+        """Count one library, and the time of its build if this build ran."""
+        full = build.headers == pb.NativeBuild.HEADERS_FULL
+        how = "failed" if build.failed else "cached" if build.cached else "full" if full else "lean"
+        self._builds.labels(how).inc()
+        if not build.cached:
+            self._build_seconds.observe(build.seconds)
+
+    def show_build_cache(self, size: int, entries: int, evictions: int) -> None:
+        """Show the state of the build cache.
+
+        Args:
+            size: Size of its libraries, in bytes.
+            entries: Number of its libraries.
+            evictions: Libraries that the present builder process has dropped so far. A new process counts from 0.
+        """
+        self._build_cache_bytes.set(size)
+        self._build_cache_entries.set(entries)
+        new = evictions - self._evictions_seen
+        self._build_cache_evictions.inc(new if new >= 0 else evictions)
+        self._evictions_seen = evictions
+
 
 class DeviceMetrics:
     """The series of one device, within `metrics`."""
@@ -149,7 +194,7 @@ class DeviceMetrics:
         self._misses = metrics.cache_misses.labels(device)
         self._problems = metrics.cache_problems.labels(device)
         self._restarts = {cause: metrics.restarts.labels(device, cause) for cause in RESTART_CAUSES}
-        self._running = {stage: metrics.running.labels(device, stage) for stage in STAGES}
+        self._running = {stage: metrics.running.labels(device, stage) for stage in DEVICE_STAGES}
         self._ready = metrics.ready.labels(device)
         self._spares = metrics.spares.labels(device)
         self._starting = metrics.starting.labels(device)

@@ -13,11 +13,13 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
 from kerneldyno.rpc import errors, trace_context, validation
+from kerneldyno.rpc.native import may_need_build
 from kerneldyno.v1 import evaluation_pb2 as pb
 
 from . import failure_results
 from .attempt import Attempt, Snapshot
 from .attempt_table import AttemptTable
+from .builders import Builders, BuilderSettings, BuildOutcome
 from .cell import Cell, CellSettings
 from .metrics import DeviceMetrics, Metrics
 from .node_description import NodeDescription
@@ -43,6 +45,7 @@ class Node:
         cells: Sequence[CellSettings],
         metrics: Metrics,
         *,
+        builders: BuilderSettings | None = None,
         labels: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.monotonic,
         unwatched_seconds: float = _UNWATCHED_SECONDS,
@@ -52,7 +55,8 @@ class Node:
         self.cells = [
             Cell(settings, self, DeviceMetrics(metrics, settings.device, settings.lanes)) for settings in cells
         ]
-        self.description = NodeDescription(self.node_id, self.cells, labels)
+        self.builders = Builders(builders, self._built, metrics) if builders is not None else None
+        self.description = NodeDescription(self.node_id, self.cells, labels, self.builders)
         self.attempts = AttemptTable(clock)
         #: Set whenever the node should soon report to the scheduler.
         self.news = asyncio.Event()
@@ -72,6 +76,8 @@ class Node:
         async with asyncio.TaskGroup() as group:
             for cell in self.cells:
                 group.create_task(cell.run(), name=f"cell {cell.name}")
+            if self.builders is not None:
+                group.create_task(self.builders.run(), name="builders")
             group.create_task(self._housekeeping(), name="housekeeping")
 
     async def until_ready(self) -> None:
@@ -151,16 +157,42 @@ class Node:
         if not self._line.offers(request):
             raise errors.NoMatchingDeviceError("no device of this node matches the request and its backend")
         attempt = Attempt(token, request, self._clock(), follower, trace)
-        lanes, waiting = self.description.lanes, len(self._line)
-        if waiting >= lanes and self._line.place(attempt) is None:
-            raise errors.LanesFullError(
-                f"all {lanes} lanes are busy and {waiting} attempts wait", retry_seconds=_RETRY_SECONDS
-            )
+        builders = self.builders if self.builders is not None and may_need_build(request) else None
+        self._require_room(attempt, builders)
         self.attempts.add(attempt)
-        self._line.append(attempt)
         _log.info("event=attempt_started attempt=%s", token)
-        self._dispatch()
+        if builders is not None and builders.places:
+            builders.submit(attempt)
+        else:
+            self._line.append(attempt)
+            self._dispatch()
         return attempt
+
+    def _require_room(self, attempt: Attempt, builders: Builders | None) -> None:
+        """Raise LanesFullError if too many attempts wait for the builders, or for a lane."""
+        lanes, waiting = self.description.lanes, len(self._line)
+        if builders is not None and builders.places:
+            if builders.building >= max(lanes, builders.places) + builders.places:
+                text = (
+                    f"all {builders.places} builders are busy and {builders.building - builders.places} attempts wait"
+                )
+                raise errors.LanesFullError(text, retry_seconds=_RETRY_SECONDS)
+        elif waiting >= lanes + self.description.builders and self._line.place(attempt) is None:
+            text = f"all {lanes} lanes are busy and {waiting} attempts wait"
+            raise errors.LanesFullError(text, retry_seconds=_RETRY_SECONDS)
+
+    def _built(self, attempt: Attempt, outcome: BuildOutcome) -> None:
+        """Take an attempt back from the builders: it has its verdict, or waits for a lane."""
+        attempt.built = outcome
+        if attempt.cancelled:
+            self.finished(attempt, failure_results.cancelled())
+        elif outcome.result is not None:
+            outcome.result.environment.CopyFrom(self.description.environment())
+            self.finished(attempt, outcome.result)
+        elif not attempt.done:
+            attempt.move(pb.STAGE_QUEUED)
+            self._line.append(attempt)
+            self._dispatch()
 
     async def watch(self, attempt: Attempt) -> AsyncGenerator[Snapshot, None]:
         """Yield snapshots of `attempt` to one more watcher. Reading beyond the last one collects the result."""
@@ -203,6 +235,8 @@ class Node:
         attempt.cancelled = True
         if self._line.remove(attempt):
             self.finished(attempt, failure_results.cancelled())
+        if self.builders is not None:
+            self.builders.cancel(attempt)
         for cell in self.cells:
             cell.cancel(attempt)
         self._dispatch()
@@ -218,6 +252,8 @@ class Node:
             for cell in self.cells:
                 cell.cancel(attempt)
             self.finished(attempt, failure_results.infrastructure_error(cause, detail, retryable=True))
+            if self.builders is not None:
+                self.builders.cancel(attempt)
 
     def drain(self) -> None:
         """Refuse new work from now on."""
@@ -234,6 +270,9 @@ class Node:
         result.ClearField("speedup_kind")
         if result.HasField("candidate_timing"):
             result.speedup_kind = attempt.request.speedup_kind or pb.SPEEDUP_KIND_DEVICE
+        if attempt.built is not None:
+            result.builds.extend(attempt.built.builds)
+            result.stages.insert(0, attempt.built.span)
         result.attempts = attempt.runs
         result.environment.node_id = self.node_id
         result.finish_time.GetCurrentTime()

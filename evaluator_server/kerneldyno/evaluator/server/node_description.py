@@ -12,22 +12,35 @@ from kerneldyno.v1 import evaluator_service_pb2 as service_pb
 from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
 
 from . import registry
+from .builders import Builders
 from .cell import Cell
 
 
 class NodeDescription:
     """The description of one node. Each device must have been ready once before a method is called."""
 
-    def __init__(self, node_id: str, cells: Sequence[Cell], labels: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        node_id: str,
+        cells: Sequence[Cell],
+        labels: Mapping[str, str] | None = None,
+        builders: Builders | None = None,
+    ) -> None:
         self.node_id = node_id
         self.labels = dict(labels or {})
         self.backends, self.toolkits = registry.backend_names(), registry.toolkit_names()
         self._cells = cells
+        self._builders = builders
 
     @property
     def lanes(self) -> int:
         """Return the number of lanes of all devices."""
         return sum(cell.settings.lanes for cell in self._cells)
+
+    @property
+    def builders(self) -> int:
+        """Return how many candidates are built at once; 0 if lanes build."""
+        return self._builders.places if self._builders is not None else 0
 
     def devices(self) -> list[fleet_pb.Device]:
         """Return the devices in their present state."""
@@ -76,4 +89,5 @@ class NodeDescription:
             candidate_memory_bytes=min(description.candidate_memory_bytes for description in known),
             spare_runners=min(description.spare_runners for description in known),
             profiling=self.profiling,
+            builders=self.builders,
         )

@@ -21,6 +21,7 @@ from kerneldyno.rpc.serving import Address
 from kerneldyno.rpc.validation import MAX_LABEL_CHARS, MAX_LABELS
 
 from ..shared import nvml
+from .builders import BuilderSettings
 from .cell import CellSettings
 
 #: Maximum number of lanes of a GPU. Its judge has one thread, so more lanes do not help: it judges 293 candidates a
@@ -55,6 +56,11 @@ class Settings:
     advertise: str | None
     drain_seconds: float
     reference_seconds: float
+    builders: int
+    build_cache: Path
+    build_cache_bytes: int
+    #: Of the GPUs, as in TORCH_CUDA_ARCH_LIST; empty without any.
+    architecture: str
     exit_with_parent: bool
     log_level: str
 
@@ -72,6 +78,17 @@ class Settings:
             )
             for number, device in enumerate(self.devices)
         ]
+
+    def builder(self) -> BuilderSettings:
+        """Return the settings of the node's builders."""
+        return BuilderSettings(
+            self.builders,
+            self.build_cache,
+            self.build_cache_bytes,
+            self.architecture,
+            self.sandbox,
+            at_once=not self.devices[0].startswith("cpu"),
+        )
 
     def address(self, bound: Address) -> str:
         """Return the address at which others reach this node, or "" if they cannot.
@@ -97,10 +114,8 @@ def load(arguments: Sequence[str], environ: Mapping[str, str] = os.environ, root
     options = parser.parse_args(arguments)
     devices = find_devices(options.devices, environ, root)
     cores = max(1, len(os.sched_getaffinity(0)) // len(devices))
-    if devices[0].startswith("cpu"):
-        derived = cores
-    else:
-        derived = _cuda_lanes(cores, nvml.smallest_memory([_driver_name(device, environ) for device in devices]))
+    names = [] if devices[0].startswith("cpu") else [_driver_name(device, environ) for device in devices]
+    derived = _cuda_lanes(cores, nvml.smallest_memory(names)) if names else cores
     lanes = options.lanes or derived
     spares = min(lanes, _MAX_SPARES) if options.spares is None else options.spares
     try:
@@ -122,6 +137,10 @@ def load(arguments: Sequence[str], environ: Mapping[str, str] = os.environ, root
         raise SettingsError(str(error)) from error
     if lanes < 1 or spares < 1 or options.drain_timeout < 0 or options.reference_timeout <= 0:
         raise SettingsError("--lanes and --spares must be at least 1, and time limits must not be negative")
+    if options.builders is not None and options.builders < 0:
+        raise SettingsError("--builders must not be negative; 0 means that candidates are built in lanes")
+    if options.build_cache_bytes < 1 << 20:
+        raise SettingsError("--build-cache-bytes must be at least 1 MiB (1048576)")
     if not 1 <= len(options.node_id) <= 100:
         raise SettingsError("--node-id must have 1 to 100 characters")
     return Settings(
@@ -139,9 +158,25 @@ def load(arguments: Sequence[str], environ: Mapping[str, str] = os.environ, root
         advertise=options.advertise,
         drain_seconds=options.drain_timeout,
         reference_seconds=options.reference_timeout,
+        builders=max(1, len(os.sched_getaffinity(0)) // 2) if options.builders is None else options.builders,
+        build_cache=options.build_cache or _cache_directory(environ),
+        build_cache_bytes=options.build_cache_bytes,
+        architecture=_architecture(names),
         exit_with_parent=options.exit_with_parent,
         log_level=options.log_level,
     )
+
+
+def _cache_directory(environ: Mapping[str, str]) -> Path:
+    """Return the default build cache, by the rule of the XDG base directories."""
+    home = environ.get("XDG_CACHE_HOME") or str(Path(environ.get("HOME") or "/var/cache", ".cache"))
+    return Path(home, "kerneldyno", "builds")
+
+
+def _architecture(names: Sequence[str]) -> str:
+    """Return the architectures of GPUs as in TORCH_CUDA_ARCH_LIST. The suffix of Hopper allows all its instructions."""
+    found = sorted(nvml.compute_capabilities(names)) if names else []
+    return ";".join(f"{major}.{minor}{'a' if major == 9 else ''}" for major, minor in found)
 
 
 def _driver_name(device: str, environ: Mapping[str, str]) -> str:
@@ -244,6 +279,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--advertise", metavar="HOST:PORT", help='address for others (where the node listens), or "off"')
     add("--drain-timeout", type=float, default=60.0, metavar="SECONDS", help="limit for running work at SIGTERM")
     add("--reference-timeout", type=float, default=120.0, metavar="SECONDS", help="limit for one reference")
+    add("--builders", type=int, metavar="N", help="candidates built at once; 0: lanes build (half of the cores)")
+    add("--build-cache", type=Path, metavar="DIR", help="where built libraries are kept (~/.cache/kerneldyno/builds)")
+    add("--build-cache-bytes", type=int, default=4 << 30, metavar="N", help="size of the build cache (4 GiB)")
     security.add_options(parser)
     add("--exit-with-parent", action="store_true", help="stop when the parent process ends")
     add("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))

@@ -148,6 +148,11 @@ class Driver:
         """Return the size of a GPU's memory in bytes. Raises GpuError."""
         return int(self._call(self._nvml.nvmlDeviceGetMemoryInfo, handle).total)
 
+    def compute_capability(self, handle: Any) -> tuple[int, int]:
+        """Return a GPU's compute capability, for example (9, 0). Raises GpuError."""
+        major, minor = self._call(self._nvml.nvmlDeviceGetCudaComputeCapability, handle)
+        return int(major), int(minor)
+
     def near_processors(self, handle: Any) -> set[int]:
         """Return the numbers of the host processors that are near a GPU. Raises GpuError."""
         words = -(-(os.cpu_count() or 1) // _WORD_BITS)
@@ -193,6 +198,15 @@ def smallest_memory(names: Sequence[str]) -> int | None:
         return min(driver.memory_bytes(driver.find(name)) for name in names)
     except Exception:  # no library, driver or permission: each means None
         return None
+
+
+def compute_capabilities(names: Sequence[str]) -> set[tuple[int, int]]:
+    """Return the compute capabilities of these GPUs; the empty set where NVML does not report them."""
+    try:
+        driver = Driver()
+        return {driver.compute_capability(driver.find(name)) for name in names}
+    except Exception:  # as in smallest_memory
+        return set()
 
 
 class GpuError(Exception):

@@ -24,6 +24,8 @@ class Limits:
     compile: float
     correctness: float
     timing: float
+    #: Of the builders, before there is a device.
+    build: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,11 @@ class EvalSpec:
     stress_kinds: tuple[pb.StressKind.ValueType, ...] = ()
     #: Limit of the candidate process's device memory, in bytes. None: the judge derives it from the reference.
     candidate_memory: int | None = None
+    #: The candidate's further files (path and text), and flags for those that are compiled.
+    kernel_files: tuple[tuple[str, str], ...] = ()
+    cuda_flags: tuple[str, ...] = ()
+    cpp_flags: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
 
     @property
     def problem_key(self) -> str:
@@ -83,7 +90,7 @@ class EvalSpec:
 
     def to_plain(self) -> Frame:
         """Return the spec without the candidate's code, as numbers, strings, lists and dicts for `from_plain`."""
-        return dataclasses.asdict(dataclasses.replace(self, kernel_code=""))
+        return dataclasses.asdict(dataclasses.replace(self, kernel_code="", kernel_files=()))
 
     @classmethod
     def from_plain(cls, plain: Frame) -> EvalSpec:
@@ -95,5 +102,6 @@ class EvalSpec:
                 "limits": Limits(**plain["limits"]),
                 "stress_kinds": tuple(plain["stress_kinds"]),
                 "cases": tuple((inputs, expected) for inputs, expected in plain["cases"]),
+                "kernel_files": (),
             }
         )

@@ -10,6 +10,7 @@ import sys
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -112,6 +113,15 @@ class Problem(ABC):
         return {}
 
 
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """What a constructor and a call get, with tensors that have no memory (the device "meta")."""
+
+    init_args: Sequence[Any]
+    init_kwargs: dict[str, Any]
+    inputs: Sequence[Any]
+
+
 class Toolkit(ABC):
     """Builds problems. Subclass it and register an instance."""
 
@@ -121,6 +131,13 @@ class Toolkit(ABC):
     @abstractmethod
     def build(self, spec: EvalSpec, device: torch.device, seed: int) -> Problem:
         """Build the problem of `spec`. `seed` is secret and new. Raises ReferenceFailure."""
+
+    def sketch(self, spec: EvalSpec) -> Sketch | None:
+        """Return what candidates of `spec` are constructed and called with, without a device; None if unknown.
+
+        May raise whatever the reference raises.
+        """
+        return None
 
 
 def run_source(source: str) -> ModuleType:

@@ -18,7 +18,7 @@ from ..shared.out_of_memory import is_lack_of_memory
 from ..shared.precision import round_to
 from ..shared.small_floats import is_coded
 from ..shared.spec import EvalSpec
-from .base import Problem, ReferenceFailure, Toolkit, run_source, to_device, unload_with
+from .base import Problem, ReferenceFailure, Sketch, Toolkit, run_source, to_device, unload_with
 
 
 class _KernelBenchProblem(Problem):
@@ -178,6 +178,12 @@ class KernelBenchToolkit(Toolkit):
             return _KernelBenchProblem(spec, device, seed)
         except BaseException as error:
             raise ReferenceFailure("build", error) from error
+
+    def sketch(self, spec: EvalSpec) -> Sketch | None:
+        module = run_source(spec.reference_code)
+        with torch.device("meta"):
+            args, kwargs = _split(module.get_init_inputs() if hasattr(module, "get_init_inputs") else [])
+            return Sketch(args, kwargs, module.get_inputs())
 
 
 TOOLKIT = KernelBenchToolkit()

@@ -1,7 +1,7 @@
 """The registered nodes: leases, quarantine of nodes, and the choice of a node for an attempt. Pure.
 
 To be fast, placement considers only nodes that take work and have room (`_open`), and asks `offers` which of them offer a
-requirement.
+requirement. Nodes have separate room for attempts that may need a build (`Node.takes`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Fleet:
         self._lease = lease_seconds
         self._drained: set[str] = set()
         self._last_try: set[Attempt] = set()
-        self._open: set[Node] = set()
+        self._open: dict[bool, set[Node]] = {False: set(), True: set()}  # by Requirement.may_build
 
     # Leases
 
@@ -194,6 +194,12 @@ class Fleet:
         self.offers.take_room(node, need, -1)
         self._refresh(node)
 
+    def move(self, attempt: Attempt, stage: int, device: str) -> None:
+        """Record the stage and the device of `attempt`."""
+        attempt.stage, attempt.device = stage, device
+        if attempt.may_build:
+            self._refresh(attempt.node)
+
     def choose(self, job: Job, now: float, *, last_try: bool) -> Node | None:
         """Return the best node for `job`, or None if no node has room for it.
 
@@ -207,10 +213,11 @@ class Fleet:
             last_try: True if one more crash ends the job for good. It then shares a node with no other such job, and goes
                 to a node in quarantine only if there is no other.
         """
-        if not self._open:
+        need = job.spec.requirement
+        if not self._open[need.may_build]:
             return None
-        room = self.offers.room(job.spec.requirement)
-        places = [node for node in self._open if room.get(node, 0) > 0 and node.held_until <= now]
+        room = self.offers.room(need)
+        places = [node for node in self._open[need.may_build] if room.get(node, 0) > 0 and node.held_until <= now]
         if last_try:
             places = [node for node in places if not node.last_try_attempts]
             places = [node for node in places if not node.quarantined_wall] or places
@@ -256,25 +263,19 @@ class Fleet:
         ready = [device for device in node.report.devices if device.ready and device.lanes > 0]
         node.lanes = sum(device.lanes for device in ready)
         node.room = node.lanes + len(ready)
+        node.builders = node.report.builders if ready else 0
         self.offers.update(node)
 
     def _unindex(self, node: Node) -> None:
         """Remove `node` from everything that placement looks at."""
-        self._open.discard(node)
+        for nodes in self._open.values():
+            nodes.discard(node)
         self.offers.remove(node)
 
     def _refresh(self, node: Node) -> None:
         """Update the load of `node` and whether it is open for attempts. Holds and requirements are checked when placing."""
-        running = len(node.attempts)
-        node.load = (running / node.lanes if node.lanes else 0.0, node.id)
-        match node.state:
-            case NodeState.SERVING:
-                room = node.room
-            case NodeState.QUARANTINED:
-                room = min(node.room, 1)
-            case _:
-                room = 0
-        if node.connected and running < room and self.nodes.get(node.id) is node:
-            self._open.add(node)
-        else:
-            self._open.discard(node)
+        building = node.building
+        node.load = ((len(node.attempts) - building) / node.lanes if node.lanes else 0.0, building, node.id)
+        reachable = node.connected and self.nodes.get(node.id) is node
+        for may_build, nodes in self._open.items():
+            (nodes.add if reachable and node.takes(may_build=may_build) else nodes.discard)(node)

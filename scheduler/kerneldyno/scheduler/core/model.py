@@ -15,6 +15,8 @@ from typing import NamedTuple, Protocol
 DIGEST_BYTES = 32
 #: Number of references that the scheduler assumes a node keeps hot, that is, built and cached.
 HOT_REFERENCES = 64
+#: The stages without a lane, numbered as in kerneldyno.v1.Stage: not reported yet, waiting for a lane, and building.
+STAGE_UNKNOWN, STAGE_QUEUED, STAGE_BUILDING = 0, 1, 11
 
 
 class Key(NamedTuple):
@@ -75,6 +77,8 @@ class Requirement:
     profiling: bool = False
     node_labels: frozenset[tuple[str, str]] = frozenset()
     min_devices: int = 0
+    may_build: bool = False
+    """True if the candidate may have native code to build. Every node can build; it decides only which room is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,8 +264,24 @@ class Attempt:
     job: Job
     node: Node
     started_at: float
-    stage: int = 0
+    stage: int = STAGE_UNKNOWN
+    """As its node reported it last. It is not in the journal: after a restart of the scheduler, nodes report it again."""
     device: str = ""
+
+    @property
+    def may_build(self) -> bool:
+        """True if its candidate may have native code to build."""
+        return self.job.spec.requirement.may_build
+
+    @property
+    def building(self) -> bool:
+        """True while native code is built, or may be built next."""
+        return self.may_build and self.stage in (STAGE_UNKNOWN, STAGE_BUILDING)
+
+    @property
+    def ahead(self) -> bool:
+        """True while it has no lane, if it is on its node ahead of its turn because of its build."""
+        return self.may_build and self.stage in (STAGE_UNKNOWN, STAGE_BUILDING, STAGE_QUEUED)
 
 
 class NodeState(enum.Enum):
@@ -316,6 +336,8 @@ class Report:
     profiling: bool = False
     labels: frozenset[tuple[str, str]] = frozenset()
     attempt_tokens: tuple[str, ...] = ()
+    builders: int = 0
+    """Number of candidates that the node builds at once, without a lane; 0 if it builds in lanes."""
     environment: bytes = b""
     sandbox: tuple[SandboxLayer, ...] = ()
     """Shown to operators; no decision depends on it."""
@@ -356,11 +378,14 @@ class Node:
     quarantined_wall: float = 0.0
     """When its quarantine began; 0 when it is not in quarantine."""
     lanes: int = 0
-    """Lanes of the devices that are ready. Computed by Fleet, as are the two below."""
+    """Lanes of the devices that are ready. Computed by Fleet, as are the three below."""
     room: int = 0
-    """Number of attempts that the node takes at once: its lanes, plus one for each ready device."""
-    load: tuple[float, str] = (0.0, "")
-    """Attempts per lane, and the node id to break ties. The node with the lowest value is the least busy."""
+    """Number of attempts that the node takes for its lanes: one for each lane, plus one for each ready device."""
+    builders: int = 0
+    """Number of attempts that the node takes beyond `room`, to build their native code; 0 while no device is ready."""
+    load: tuple[float, int, str] = (0.0, 0, "")
+    """Attempts per lane without those that build, the number of those, and the node id to break ties. The node with the
+    lowest value is the least busy."""
 
     @property
     def id(self) -> str:
@@ -375,6 +400,30 @@ class Node:
         if self.report.draining or self.drained:
             return NodeState.DRAINING
         return NodeState.QUARANTINED if self.quarantined_wall else NodeState.SERVING
+
+    @property
+    def building(self) -> int:
+        """The number of attempts that build native code, or may be about to, and take no lane."""
+        return sum(attempt.building for attempt in self.attempts.values()) if self.builders else 0
+
+    def takes(self, *, may_build: bool) -> bool:
+        """Return True if the node's state and attempts leave room for one more attempt.
+
+        The node has at most `room` + `builders` attempts. An attempt that may need a build counts towards `room` only once
+        it has a lane. So builds do not delay other attempts, and other attempts do not take the places of builds.
+
+        Args:
+            may_build: True for an attempt that may need a build. The node builds at most `builders` of these at once.
+        """
+        running = len(self.attempts)
+        if self.state is NodeState.QUARANTINED:
+            return self.room > 0 and not running
+        if self.state is not NodeState.SERVING or running >= self.room + self.builders:
+            return False
+        if self.builders and may_build:
+            return self.building < self.builders
+        ahead = sum(attempt.ahead for attempt in self.attempts.values()) if self.builders else 0
+        return running - ahead < self.room
 
     def offers(self, need: Requirement) -> bool:
         """Return True if the node is not lost and has what `need` asks for, whether or not its devices are ready."""

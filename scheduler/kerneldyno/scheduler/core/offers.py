@@ -64,6 +64,7 @@ class Offers:
         """Return the live nodes that offer `need`, and how many more such attempts each one's devices have room for.
 
         Each ready device takes one attempt per lane and one more, so that the next one is there when a lane becomes free.
+        Attempts that may need a build have the node's builders in addition.
         """
         return self._pool(need).room
 
@@ -123,6 +124,7 @@ def offered_by(report: Report) -> tuple[object, ...]:
         report.toolkits,
         report.profiling,
         report.labels,
+        report.builders,
         report.environment,
     )
 
@@ -148,6 +150,8 @@ class _Pool:
         self.environments = None
         if node.offers(self.need):
             room = sum(d.lanes + 1 for d in node.report.devices if d.ready and d.lanes > 0 and d.matches(self.need))
+            if room and self.need.may_build:
+                room += node.builders
             self.room[node] = room - node.attempts_by_requirement.get(self.need, 0)
         else:
             self.room.pop(node, None)

@@ -34,7 +34,9 @@ class Results:
     def progress(self, token: str, stage: int, device: str) -> None:
         """Record the stage and the device of an attempt."""
         if (attempt := self._attempts.get(token)) is not None:
-            attempt.stage, attempt.device = stage, device
+            self._fleet.move(attempt, stage, device)
+            if attempt.may_build:
+                self._observers.work_changed()  # its builder may be free
 
     def complete(self, token: str, verdict: Verdict) -> bool:
         """End an attempt by its verdict.

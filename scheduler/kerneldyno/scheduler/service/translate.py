@@ -9,6 +9,7 @@ from functools import lru_cache
 from google.protobuf import timestamp_pb2
 
 from kerneldyno.rpc import identity, trace_context
+from kerneldyno.rpc.native import may_need_build
 from kerneldyno.rpc.validation import (
     DEFAULT_BACKEND,
     DEFAULT_TOOLKIT,
@@ -119,6 +120,7 @@ def requirement_of(request: evaluation_pb2.EvalRequest) -> Requirement:
         profiling=request.enable_profiling,
         node_labels=frozenset(request.device.node_labels.items()),
         min_devices=request.device.min_devices,
+        may_build=may_need_build(request),
     )
 
 
@@ -268,6 +270,7 @@ def report_of(request: fleet_service_pb2.SynchronizeRequest) -> tuple[Report, li
         profiling=request.profiling,
         labels=frozenset(request.labels.items()),
         attempt_tokens=tuple(request.attempt_tokens),
+        builders=max(0, request.builders),
         environment=request.environment.SerializeToString(),
         sandbox=tuple(SandboxLayer(layer.name, layer.active, layer.detail) for layer in request.sandbox_layers),
     )
@@ -289,6 +292,8 @@ def node_of(node: Node, *, with_sandbox: bool = True) -> fleet_service_pb2.Node:
         drained=node.drained,
         connected=node.connected,
         failures=node.failures,
+        builders=report.builders,
+        building=node.building,
     )
     for d in report.devices:
         message.devices.add(

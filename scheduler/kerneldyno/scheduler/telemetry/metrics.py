@@ -90,6 +90,7 @@ class Metrics(Observer, JournalObserver):
         self._devices = gauge("devices", "Devices of the nodes that are not lost.")
         self._lanes = gauge("lanes", "Lanes of these devices that are ready.")
         self._running = gauge("running", "Attempts that run.")
+        self._building = gauge("building", "Attempts among these that build native code and take no lane.")
 
     # Events of calls
 
@@ -188,6 +189,7 @@ class Metrics(Observer, JournalObserver):
         self._devices.set(len(devices))
         self._lanes.set(sum(device.lanes for device in devices if device.ready))
         self._running.set(len(core.attempts))
+        self._building.set(sum(node.building for node in nodes))
         self._quarantined_work.set(len(core.quarantine.entries()))
 
 

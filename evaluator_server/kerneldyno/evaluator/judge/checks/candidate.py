@@ -18,6 +18,7 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 
 from ...devices.base import Device
 from ...shared import small_floats, tree, wire
+from ...shared.native_build import of_files
 from ...shared.spec import EvalSpec
 from ...toolkits import Problem, ReferenceFailure
 from ..problems.inputs import Inputs
@@ -29,6 +30,7 @@ from ..runners.answers import Called, read_call, read_error, read_listing, read_
 from ..runners.handle import Runner, RunnerLate
 from ..runners.lease import Lease
 from ..runners.side import Side, Sizes
+from .libraries import Libraries
 
 #: Content of slots before a call, and of the arena behind the inputs. As a float of any size it is NaN.
 POISON = 0xFF
@@ -85,9 +87,20 @@ class Candidate(Side):
         room = max(state_bytes, min(problem.parameter_bytes(), _HANDED), *(each.inputs.set_bytes for each in trials))
         await self.open_arenas(sizes, room=room, memory_bytes=self.memory.device)
 
-    async def load(self, symbol: str) -> None:
-        """Import the source in the runner."""
-        order = {"op": "load", "source": self.spec.kernel_code, "backend": self.spec.backend, "symbol": symbol}
+    async def load(self, symbol: str, libraries: Libraries) -> None:
+        """Import the source in the runner, which gets the libraries that builders have built for it."""
+        spec = self.spec
+        native = of_files(spec.kernel_files, spec.cuda_flags, spec.cpp_flags, spec.libraries)
+        order = {
+            "op": "load",
+            "source": spec.kernel_code,
+            "files": spec.kernel_files,
+            "native": None if native is None else native.to_json(),
+            "libraries": libraries.read(),
+            "failures": libraries.failures,
+            "backend": spec.backend,
+            "symbol": symbol,
+        }
         answer = await self.ask(order)
         if not (isinstance(answer, dict) and answer.get("defines") is True):
             raise Finished(verdict.invalid("kernel_code", f"defines no {symbol}"))

@@ -49,7 +49,8 @@ class Pool:
         self._device = device
         self._device_name = device_name
         self._spares = spares
-        self._memory_bytes = memory_bytes
+        #: Host memory of one runner, in bytes.
+        self.memory_bytes = memory_bytes
         #: The walls that runners get; see `ladder`.
         self.walls = Walls(namespaces=True, filters=True)
         #: Environment variables that runners get in addition to those that they keep.
@@ -72,19 +73,28 @@ class Pool:
         """Number of warm runners that wait for a candidate."""
         return self._ready.qsize()
 
-    async def spawn(self, *, full_queues: bool = True) -> Runner:
-        """Start one runner and wait until it is warm. Raises RunnerStartError.
+    async def spawn(
+        self, *, full_queues: bool = True, role: str = "runner", descriptors: list[int] | None = None
+    ) -> Runner:
+        """Start one runner and wait until it is warm.
 
-        A runner without `full_queues` starts faster; see `Device.quick_start_environment`.
+        Args:
+            full_queues: A runner without them starts faster; see `Device.quick_start_environment`.
+            role: The program in the process; see `runner/warden.py`.
+            descriptors: The files that both sides share, which the runner closes when it ends; None: the device's.
+
+        Raises:
+            RunnerStartError: It could not be started.
         """
         channel, channel_theirs = socket.socketpair()
         control, control_theirs = socket.socketpair()
-        descriptors = self._device.runner_descriptors()
+        descriptors = self._device.runner_descriptors() if descriptors is None else descriptors
         order = {
             "op": "spawn",
+            "role": role,
             "device": self._device_name,
             "walls": dataclasses.asdict(self.walls),
-            "memory_bytes": self._memory_bytes,
+            "memory_bytes": self.memory_bytes,
             "environment": {
                 **self.environment,
                 **(self._device.full_queues_environment if full_queues else self._device.quick_start_environment),

@@ -1,0 +1,4 @@
+// In place of PyTorch's torch/all.h.
+#pragma once
+
+#include <torch/types.h>
