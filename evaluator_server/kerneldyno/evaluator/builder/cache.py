@@ -50,18 +50,22 @@ class BuildCache:
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = directory.stat()
+            if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o022:
+                raise CacheError(
+                    f"others can write to the build cache {directory}; "
+                    "make it yours alone (chmod 700), or set --build-cache"
+                )
             for left in directory.glob(f"*{_UNFINISHED}"):
-                if time.time() - left.stat().st_mtime > _ABANDONED_SECONDS:  # of a builder that was killed
-                    left.unlink(missing_ok=True)
+                with contextlib.suppress(FileNotFoundError):  # another evaluator may share the directory
+                    if time.time() - left.stat().st_mtime > _ABANDONED_SECONDS:  # of a builder that was killed
+                        left.unlink()
             self._make_room(0)
+        except CacheError:
+            raise
         except OSError as error:
             raise CacheError(
                 f"the build cache {directory} cannot be used: {error.strerror}; set --build-cache"
             ) from error
-        if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o022:
-            raise CacheError(
-                f"others can write to the build cache {directory}; make it yours alone (chmod 700), or set --build-cache"
-            )
 
     def path(self, key: str) -> Path:
         """Return where the entry of a key is, or would be."""
@@ -95,13 +99,11 @@ class BuildCache:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
             os.replace(part, path)
+            self._make_room(0)  # counts them again; another evaluator may have added one, too
         except OSError as error:
             _log.warning("event=build_cache_write_failed detail=%r", str(error))
             with contextlib.suppress(OSError):
                 os.unlink(part)
-            return
-        self.size += len(content)
-        self.entries += 1
 
     def _make_room(self, size: int) -> None:
         """Count the entries, and delete those used longest ago until `size` bytes more fit. Raises OSError."""

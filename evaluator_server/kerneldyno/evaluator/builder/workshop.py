@@ -13,7 +13,7 @@ from typing import Any
 
 from kerneldyno.rpc.build_flags import refused
 
-from ..compiling.program import MOST_BYTES
+from ..compiling.program import MOST_BYTES, MOST_LOG
 from ..judge.runners.handle import RunnerGarbled, RunnerGone, RunnerLate
 from ..judge.runners.pool import Pool
 from ..shared.library_file import Library
@@ -66,7 +66,8 @@ class Workshop:
     cache: BuildCache
     toolchain: Toolchain
     places: int
-    _jobs: dict[str, _Job] = field(default_factory=dict)
+    #: Builds that run or wait, by key and time limit: who grants more time must not get the verdict of less.
+    _jobs: dict[tuple[str, float], _Job] = field(default_factory=dict)
     #: The compilers' messages for builds that they have refused, by key; the oldest go first.
     _refusals: dict[str, str] = field(default_factory=dict)
     _free: asyncio.Semaphore = field(init=False)
@@ -118,10 +119,10 @@ class Workshop:
             raise BuildError(log)
         if why := _refused_flags(build):
             raise NotBuiltError(why)
-        shared = key in self._jobs
+        shared = (key, limit) in self._jobs
         if not shared:
-            self._jobs[key] = _Job(asyncio.create_task(self._build(key, build, limit)))
-        job = self._jobs[key]
+            self._jobs[key, limit] = _Job(asyncio.create_task(self._build(key, build, limit)))
+        job = self._jobs[key, limit]
         job.waiting += 1
         try:
             return Built(await asyncio.shield(job.task), cached=shared)
@@ -129,8 +130,8 @@ class Workshop:
             job.waiting -= 1
             if not job.waiting:  # nobody wants it any more, or it is done
                 job.task.cancel()
-                if self._jobs.get(key) is job:
-                    del self._jobs[key]
+                if self._jobs.get((key, limit)) is job:
+                    del self._jobs[key, limit]
 
     async def _build(self, key: str, build: NativeBuild, limit: float) -> Library:
         async with self._free:
@@ -183,10 +184,10 @@ def _library(key: str, build: NativeBuild, answer: Any, seconds: float, memory_f
         size, log = int(answer["size"]), str(answer["log"])
         steps = tuple((str(name)[:200], float(took)) for name, took in answer["steps"][:_MOST_STEPS])
         lean = answer["lean"] is True
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, OverflowError) as error:
         raise NotBuiltError(f"malformed answer: {error}") from None
     if not size:
-        raise BuildError(_CONTROL.sub("", log))
+        raise BuildError(_CONTROL.sub("", log[:MOST_LOG]))
     if size > MOST_BYTES or size != os.fstat(memory_file).st_size:
         raise NotBuiltError("the library has another size than was said")
     return Library(key, build.name, lean, seconds, steps, os.pread(memory_file, size, 0))

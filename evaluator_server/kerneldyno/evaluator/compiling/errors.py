@@ -17,11 +17,15 @@ from pathlib import Path
 _ERROR = re.compile(
     r"^(?P<file>[^\s:(]+)(?:\((?P<nvcc>\d+)\)|:(?P<gcc>\d+)(?::\d+)?): (?:fatal )?error:? (?P<text>.*)$", re.MULTILINE
 )
+#: Only of names without a namespace: a message about another begins with "'at::f'", or says "'f' in namespace 'at'".
 _UNKNOWN = re.compile(
-    r"identifier .(\w+). is undefined|.(\w+). (?:was not declared in this scope|does not name a type|has not been declared)"
+    r"(?:#\S+ )?identifier .(\w+). is undefined"
+    r"|.(\w+). (?:was not declared in this scope|does not name a type|has not been declared)"
 )
+#: Beginnings of global names that only all headers declare: the processor's functions, and Python's and PyTorch's in C.
+_DECLARED_ELSEWHERE = ("_", "Py", "THP")
 _TWICE = re.compile(r"redefinition of |.* has already been defined|conflicting declaration ")
-_USING = re.compile(r"\busing\s+(namespace\b|[\w:]+::)")
+_USING = re.compile(r"\busing\s+(namespace\b|[\w:]+::)|\bnamespace\s+(at|torch|c10)\b")
 _GRAMMAR = re.compile(r"expected |unrecognized token|missing closing quote|unterminated|stray ")
 _MACRO = re.compile(r"\b[A-Z][A-Z0-9_]{2,}\b")
 _SEARCH_SECONDS = 20.0
@@ -43,8 +47,10 @@ def is_certainly_own(log: str, files: dict[str, str], headers: Sequence[Path]) -
         return False
     number = int(first["nvcc"] or first["gcc"])
     around = "\n".join(lines[max(0, number - 2) : number])
-    if unknown := _UNKNOWN.search(first["text"]):
+    if unknown := _UNKNOWN.match(first["text"]):
         name = unknown[1] or unknown[2]
+        if name.startswith(_DECLARED_ELSEWHERE):
+            return False
         # A function may be found in the namespace of its arguments. Other names must be macros or global: torch has none
         # of those but macros.
         everywhere = re.search(rf"\b{name}\s*\(", around) or any(map(_USING.search, files.values()))

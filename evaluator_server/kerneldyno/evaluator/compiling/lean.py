@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 
 from ..shared.native_build import NativeBuild
+from . import tensor_methods
 
 HEADERS = Path(__file__).with_name("headers")
 #: Name of the file with the headers of the operators; torch/types.h includes it.
@@ -26,8 +27,12 @@ _CALLED = re.compile(r"\b([a-z_]\w*)\s*\(")
 _INDEXES = re.compile(r"\bindexing\b|[.>]index(_put_)?\s*\(")
 _PRINTS = re.compile(r"<<")
 _LIBRARY = re.compile(r"\bTORCH_(SELECTIVE_)?LIBRARY")
+_COMPLEX = re.compile(r"complex|thrust|\bcub\b", re.IGNORECASE)
 _BINDING = re.compile(r"\b(PYBIND11_\w+|pybind11|py::)")
 
+
+#: Headers of torch that call methods of Tensor; the first one is always included.
+_CALL_METHODS = ("ATen/TensorOperators.h", "ATen/TensorIndexing.h", "ATen/core/Formatting.h")
 
 #: The header that is compiled ahead for bindings, and the line with which those begin that `load_inline` writes.
 PRECOMPILED = "kerneldyno_binding.h"
@@ -67,14 +72,14 @@ def used(text: str, operators: Path) -> str:
 
 
 def flags(
-    build: NativeBuild, source: str, operators: Path, directory: Path, precompiled: Path | None = None
+    build: NativeBuild, source: str, include: Path, directory: Path, precompiled: Path | None = None
 ) -> list[str]:
     """Write the header of `used` for one source, and return its compiler's flags for lean headers.
 
     Args:
         build: The build.
         source: The path of one of its sources.
-        operators: torch's directory ATen/ops.
+        include: torch's include directory.
         directory: An existing directory; what is written there is for this source alone.
         precompiled: The directory of the header that was compiled ahead, if there is one.
     """
@@ -82,9 +87,15 @@ def flags(
     text = "\n".join(content for path, content in build.files if path == source or path not in build.sources)
     own = directory / f"lean_{source.replace('/', '_')}"
     own.mkdir()
-    (own / USED).write_text(used(text, operators))
+    header = used(text, include / "ATen/ops")
+    (own / USED).write_text(header)
+    called = [(include / each).read_text() for each in _CALL_METHODS if each in header or each == _CALL_METHODS[0]]
+    if (body := tensor_methods.selected(include, tensor_methods.words("\n".join([text, *called])))) is not None:
+        (own / "ATen/core").mkdir(parents=True)
+        (own / "ATen/core/TensorBody.h").write_text(body)
+    complex_too = ["-DKERNELDYNO_COMPLEX"] if source.endswith(".cu") and _COMPLEX.search(text) else []
     # Other compilers than nvcc always read pybind11.
     binding = ["-DKERNELDYNO_BINDING"] if source.endswith(".cu") and _BINDING.search(text) else []
     # gcc ignores a compiled header that does not fit to the other flags, and reads the header itself.
     ahead = ["-include", str(precompiled / PRECOMPILED), "-include", USED] if precompiled and is_binding else []
-    return [f"-I{HEADERS}", f"-I{own}", *binding, *ahead]
+    return [f"-I{HEADERS}", f"-I{own}", *binding, *complex_too, *ahead]

@@ -19,6 +19,7 @@ _VARIABLE = re.compile(r"([A-Z_][A-Z0-9_]*)=(.*)")
 _NEEDED = ("CICC_PATH", "NVVMIR_LIBRARY_DIR", "LD_LIBRARY_PATH", "PATH", "TOP")
 _IDENTITY = re.compile(r'--module_id_file_name "([^"]+)"')
 _WRITES_IDENTITY = " --gen_module_id_file"
+_RELOCATABLE = " --device-c "
 #: The programs of a plan for one architecture, in nvcc's order.
 _SHAPE = ("gcc -E", "cudafe++", "gcc -E", "cicc", "ptxas", "fatbinary", "gcc -c")
 
@@ -51,7 +52,7 @@ def read(dryrun: str, source: str) -> Plan | None:
         return None
     preprocess, front, preprocess_device, compile_device, assemble, pack, last = commands
     found = _IDENTITY.search(front)
-    if found is None or found[1] not in compile_device or _WRITES_IDENTITY not in front:
+    if found is None or found[1] not in compile_device or _WRITES_IDENTITY not in front or _RELOCATABLE in front:
         return None
     front = front.replace(_WRITES_IDENTITY, "")
     name = re.sub(r"\W", "_", Path(source).name)

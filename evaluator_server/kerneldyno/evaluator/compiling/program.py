@@ -26,7 +26,7 @@ from . import errors, lean, nvcc
 from .commands import Compilation, commands
 
 #: Longest log of the compilers that is returned, in characters.
-_MOST_LOG = 32 * 1024
+MOST_LOG = 32 * 1024
 #: Flags of compilers about dependencies; the latter are followed by a file.
 _DEPENDENCIES = ("-MD", "-MMD", "--generate-dependencies-with-compile")
 _DEPENDENCY_FILE = ("-MF", "--dependency-output")
@@ -67,9 +67,9 @@ class _Build:
     def _compile(self, compilation: Compilation) -> None:
         compiler, *rest = _without_dependencies(compilation.command)
         if self.use_lean:
-            operators = _torch_headers()[0] / "ATen/ops"
+            include = _torch_headers()[0]
             precompiled = None if compilation.is_nvcc else self.precompiled
-            rest = [*lean.flags(self.build, compilation.source, operators, self.directory, precompiled), *rest]
+            rest = [*lean.flags(self.build, compilation.source, include, self.directory, precompiled), *rest]
         command = [compiler, *rest]
         if not (compilation.is_nvcc and self._compile_side_by_side(command, compilation.source)):
             self._step(f"{Path(compiler).name} {compilation.source}", command)
@@ -200,7 +200,7 @@ def build_library(
             shutil.rmtree(directory, ignore_errors=True)  # the scratch is small
         else:
             return {"lean": use_lean, "steps": steps, "size": size, "log": ""}
-    return {"lean": use_lean, "steps": steps, "size": 0, "log": log[:_MOST_LOG]}
+    return {"lean": use_lean, "steps": steps, "size": 0, "log": log[:MOST_LOG]}
 
 
 def _torch_headers() -> list[Path]:

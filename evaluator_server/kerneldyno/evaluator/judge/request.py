@@ -17,7 +17,7 @@ from ..shared.spec import EvalSpec, Limits, ToleranceRule
 
 #: Fields that every effective request has, and those of its timeouts.
 _NEEDED = ("entry_point", "backend", "toolkit", "num_correct_trials", "num_perf_trials", "timeouts")
-_STAGES = ("load_timeout", "compile_timeout", "correctness_timeout", "timing_timeout", "build_timeout")
+_STAGES = ("load_timeout", "compile_timeout", "correctness_timeout", "timing_timeout")
 
 
 def read_request(request: pb.EvalRequest) -> EvalSpec:
@@ -71,7 +71,7 @@ def _limits(timeouts: pb.StageTimeouts) -> Limits:
         compile=_seconds(timeouts.compile_timeout),
         correctness=_seconds(timeouts.correctness_timeout),
         timing=_seconds(timeouts.timing_timeout),
-        build=_seconds(timeouts.build_timeout),
+        build=_seconds(timeouts.build_timeout) if timeouts.HasField("build_timeout") else 300.0,
     )
 
 

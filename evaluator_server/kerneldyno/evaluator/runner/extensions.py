@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import re
 import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -28,6 +29,7 @@ _OTHER_COMPILERS = (
 )
 #: Suffixes of headers that are read from include directories of the candidate.
 _HEADERS = (".h", ".hpp", ".cuh", ".inl", ".inc")
+_QUOTED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
 
 #: Takes a build and the path at which the library must be. Returns False if torch should build it itself.
 Provide = Callable[[NativeBuild, Path], bool]
@@ -70,7 +72,7 @@ def _describe(said: dict[str, Any], architectures: str) -> NativeBuild | None:
         present = os.environ.get("TORCH_CUDA_ARCH_LIST", "")
         build = NativeBuild(
             said["name"],
-            (*((path.name, path.read_text()) for path in sources), *_headers(said.get("extra_include_paths") or [])),
+            _files(sources, said.get("extra_include_paths") or []),
             _words(said.get("extra_cflags") or ()),
             _words(said.get("extra_cuda_cflags") or ()),
             _words(said.get("extra_ldflags") or ()),
@@ -80,7 +82,8 @@ def _describe(said: dict[str, Any], architectures: str) -> NativeBuild | None:
         build.check()
     except (OSError, ValueError, TypeError, AttributeError):
         return None
-    return build
+    # Builders call no compiler for a file of another suffix.
+    return build if len(build.sources) == len(sources) else None
 
 
 def _words(flags: Iterable[str]) -> tuple[str, ...]:
@@ -88,17 +91,32 @@ def _words(flags: Iterable[str]) -> tuple[str, ...]:
     return tuple(word for flag in flags for word in shlex.split(flag))
 
 
-def _headers(directories: list[str]) -> list[tuple[str, str]]:
-    """Return the candidate's own headers, by path relative to its include directory. Raises ValueError, OSError."""
+def _files(sources: list[Path], directories: list[str]) -> tuple[tuple[str, str], ...]:
+    """Return the sources, what they include from beside them, and the headers of the candidate's include directories.
+
+    Paths are relative to the directory. Raises ValueError, OSError.
+    """
     found: dict[str, str] = {}
-    for directory in directories:
-        for path in sorted(Path(directory).rglob("*")):
-            if path.suffix not in _HEADERS:
-                continue
-            name, text = str(path.relative_to(directory)), path.read_text()
-            if found.setdefault(name, text) != text:
-                raise ValueError("two headers have the same name")
-    return list(found.items())
+    for source in sources:
+        if source.name in found:
+            raise ValueError("two sources have the same name")
+        found[source.name] = source.read_text()
+    headers = [(path, Path(each)) for each in directories for path in sorted(Path(each).rglob("*"))]
+    beside = [(path, source.parent) for source in sources for path in _included(source)]
+    for path, directory in (*beside, *(each for each in headers if each[0].suffix in _HEADERS)):
+        name, text = os.path.relpath(path, directory), path.read_text()
+        if found.setdefault(name, text) != text:
+            raise ValueError("two headers have the same name")
+    return tuple(found.items())
+
+
+def _included(source: Path) -> list[Path]:
+    """Return the files that a source includes from its own directory, and those that these include."""
+    found = [source]
+    for path in found:  # it grows
+        beside = (Path(os.path.normpath(path.parent / name)) for name in _QUOTED.findall(path.read_text()))
+        found += [each for each in dict.fromkeys(beside) if each not in found and each.is_file()]
+    return found[1:]
 
 
 def build_here(build: NativeBuild, directory: Path) -> None:

@@ -21,9 +21,13 @@ import torch
 from ..shared.native_build import NATIVE, NativeBuild
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_ONE = re.compile(r'extern\s+"C"\s+(?!\{)([^;{}()=]*?)\b(\w+)\s*\(([^()]*)\)\s*[{;]')
+#: Directives of the preprocessor, and attributes: they may stand before a function.
+_ASIDE = re.compile(
+    r"^[ \t]*#(?:.*\\\n)*.*$|__attribute__\s*\(\((?:[^()]|\([^()]*\))*\)\)|\[\[[^\[\]]*\]\]", re.MULTILINE
+)
+_ONE = re.compile(r'extern\s+"C"\s+(?!\{)([^;{}()=]*?)\b(\w+)\s*\(([^()]*)\)\s*(?:noexcept\s*)?[{;]')
 _BLOCK = re.compile(r'extern\s+"C"\s*\{')
-_IN_BLOCK = re.compile(r"(?:^|[;}])\s*([A-Za-z_][^;{}()=]*?)\b(\w+)\s*\(([^()]*)\)\s*(?=[{;])")
+_IN_BLOCK = re.compile(r"(?:^|[;}])\s*([A-Za-z_][^;{}()=]*?)\b(\w+)\s*\(([^()]*)\)\s*(?:noexcept\s*)?(?=[{;])")
 _QUALIFIERS = re.compile(r"\b(const|volatile|static|inline|__restrict__|__restrict|restrict|struct|enum|__host__)\b")
 _STREAM = "cudaStream_t"
 _NUMBERS = {
@@ -69,7 +73,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def prototypes(text: str) -> dict[str, tuple[str, list[str]]]:
     """Return the functions that C++ sources declare `extern "C"`: by name, the types of result and parameters."""
-    text = _COMMENT.sub(" ", text)
+    text = _ASIDE.sub(" ", _COMMENT.sub(" ", text))
     found = {}
     for result, name, parameters in _ONE.findall(text):
         found[name] = (_type(result), _parameters(parameters))
@@ -136,9 +140,9 @@ def _argument(takes: str, kind: str, value: Any) -> Any:
         if not value.is_contiguous():
             raise PrototypeError(f"{takes}: a tensor of strides {tuple(value.stride())}; use .contiguous()")
         return ctypes.c_void_p(value.data_ptr())
-    if kind in ("*", _STREAM):
-        return ctypes.c_void_p(getattr(value, "cuda_stream", value))
     try:
+        if kind in ("*", _STREAM):
+            return ctypes.c_void_p(getattr(value, "cuda_stream", value))
         return _NUMBERS[kind](value)
     except TypeError:
         raise PrototypeError(f"{takes}: {kind} got {type(value).__name__}") from None

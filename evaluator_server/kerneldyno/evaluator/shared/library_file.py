@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -39,10 +40,10 @@ def read(path: Path, key: str) -> Library:
     """Read one entry.
 
     Raises:
-        OSError: The file cannot be read.
+        OSError: The file cannot be read, or is a symbolic link.
         ValueError: It is not the entry of that key, or it is damaged.
     """
-    with path.open("rb") as file:
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW)) as file:
         first, content = file.readline(_MOST_HEAD), file.read()
     head: dict[str, Any] = json.loads(first)
     try:

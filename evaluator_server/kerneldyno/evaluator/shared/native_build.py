@@ -103,7 +103,7 @@ class NativeBuild:
         if not self.sources or len(self.files) > _MOST_FILES or len(dict(self.files)) != len(self.files):
             raise ValueError("a build has 1 to 80 files of different paths, and at least one source")
         for path, _ in self.files:
-            if not all(map(_PART.fullmatch, PurePosixPath(path).parts)) or str(PurePosixPath(path)) != path:
+            if not all(map(_PART.fullmatch, path.split("/"))):
                 raise ValueError(f"the path {path[:100]!r} is not allowed")
         stems = [PurePosixPath(path).name for path in self.sources]
         if len(set(stems)) != len(stems):
