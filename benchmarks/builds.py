@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import batches
-from benchmarks.service import common_options, environment_of, outcome_of, stage_table, write
+from benchmarks.service import environment_of, outcome_of, stage_table
 from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, LocalServices
 from kerneldyno.v1.evaluation_pb2 import NativeBuild
 
@@ -79,7 +79,8 @@ def main() -> int:
         measured["baseline"] = _summary("lanes build (--builders 0)", run, [each["name"] for each in chosen])
     for line in wrong:
         print(f"WRONG {line}", file=sys.stderr)
-    write(measured, options, "builds")
+    if options.json:
+        options.json.write_text(json.dumps(measured, indent=1) + "\n")
     return 1 if wrong else 0
 
 
@@ -93,7 +94,8 @@ def _options() -> argparse.Namespace:
     add("--no-alone", action="store_true", help="leave out the first part")
     add("--devices", default="cuda:0")
     add("--builders", type=int, help="builds at once (default: the evaluator's)")
-    common_options(parser, "builds")
+    add("--lanes", type=int, help="concurrent candidates on one device (default: the evaluator's)")
+    add("--json", type=Path, help="also write everything to this file")
     return parser.parse_args()
 
 

@@ -19,6 +19,7 @@ NAVIGATION = {
     "First": ["README", "docs/quickstart", "docs/concepts", "docs/faq"],
     "Judging": [
         "docs/evaluating",
+        "docs/building",
         "docs/verdicts",
         "docs/report",
         "docs/threat-model",

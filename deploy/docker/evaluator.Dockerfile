@@ -19,7 +19,8 @@ ARG DEBIAN_FRONTEND=noninteractive
 RUN apt-get update \
  && apt-get install -y --no-install-recommends python3 python3-dev python3-venv g++ tini \
  && rm -rf /var/lib/apt/lists/* \
- && useradd --uid 10001 --user-group --create-home --shell /usr/sbin/nologin kerneldyno
+ && useradd --uid 10001 --user-group --create-home --shell /usr/sbin/nologin kerneldyno \
+ && install -d -o kerneldyno -g kerneldyno -m 0700 /var/lib/kerneldyno
 # Below /opt, which candidates behind the sandbox may read; they could not read /root.
 RUN python3 -m venv /opt/kerneldyno
 ENV PATH=/opt/kerneldyno/bin:$PATH \
@@ -57,10 +58,12 @@ assert f'release {torch.version.cuda.split(\".\")[0]}.' in version, (torch.versi
 
 WORKDIR /home/kerneldyno
 USER 10001:10001
+# The build cache. A volume that is mounted here has to belong to uid 10001 (Kubernetes: fsGroup).
+VOLUME /var/lib/kerneldyno
 # Nothing is exposed: the evaluator dials the scheduler, and its own port stays on loopback.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=120s --retries=3 \
     CMD ["python", "-m", "kerneldyno.deploy.health", "127.0.0.1:50052"]
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["tini", "--", "python", "-m", "kerneldyno.evaluator"]
 # Better no service than one whose candidates are not held: see "Sandbox in containers" in docs/deploying.md.
-CMD ["--sandbox", "require"]
+CMD ["--sandbox", "require", "--build-cache", "/var/lib/kerneldyno/builds"]

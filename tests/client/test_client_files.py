@@ -74,7 +74,7 @@ def little_memory() -> Iterator[None]:
     [
         ("evaluate ref.py large.py", "cannot read large.py: is longer than 16 MiB"),
         ("evaluate ref.py /dev/zero", "cannot read /dev/zero: is a device, not a file"),
-        ("evaluate ref.py folder", "cannot read folder: Is a directory"),
+        ("evaluate ref.py folder", "folder has no source: put candidate.py, or a .cu or .cpp file, into it"),
         ("evaluate ref.py latin.py", "latin.py is not UTF-8 text"),
         ("vet large.py", "cannot read large.py: is longer than 16 MiB"),
         ("batch large.jsonl -o r", "large.jsonl: this is not JSON Lines: its first line is longer than"),

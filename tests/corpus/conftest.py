@@ -8,12 +8,13 @@ import pytest
 
 from tests import lifetime
 from tests.corpus.judge_corpus import JOBS, SECRETS, Judge, Run
+from tests.corpus.judge_with_builder import JudgeWithBuilder
 
 
 @pytest.fixture(scope=lifetime.of_a_judge)
 def corpus_judge() -> Iterator[Judge]:
     """A judge for all files that run in one process; in a sample, tests/conftest.py keeps this folder on one worker."""
-    with Judge("--lanes", str(JOBS), "--spares", str(JOBS), environment=SECRETS) as judge:
+    with JudgeWithBuilder("--lanes", str(JOBS), "--spares", str(JOBS), environment=SECRETS) as judge:
         assert judge.ready["op"] == "ready", judge.ready
         yield judge
 

@@ -1,5 +1,7 @@
 """Judge candidates of the corpus (attacks, honest and wrong ones) on one real judge; a script that the tests also use.
 
+A real builder builds their native code first, as in the evaluator server.
+
     python -m tests.corpus.judge_corpus [--jobs N] [--repeat N] [--json FILE] [CANDIDATES ...]   (default: all folders)
 
 Each of CANDIDATES is a folder, a file, one candidate of a file (corpus/attacks/T15_counter.py::T15_counter_4), or only
@@ -26,6 +28,7 @@ from kerneldyno.cli.corpus import CorpusError, Entry
 from kerneldyno.evaluator.server import registry
 from kerneldyno.rpc import validation
 from kerneldyno.rpc.jsonio import request_to_json, result_from_json
+from tests.corpus.judge_with_builder import JudgeWithBuilder
 from tests.evaluator.judge_harness import DEVICE, Judge
 
 CORPUS = Path(__file__).resolve().parents[2] / "corpus"
@@ -198,7 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows: list[Result] = []
     if chosen.json is not None:
         chosen.json.write_text("", encoding="utf-8")
-    with Judge("--lanes", str(chosen.jobs), "--spares", str(chosen.jobs), environment=SECRETS) as judge:
+    with JudgeWithBuilder("--lanes", str(chosen.jobs), "--spares", str(chosen.jobs), environment=SECRETS) as judge:
         if judge.ready["op"] != "ready":
             print(judge.ready)
             return 1

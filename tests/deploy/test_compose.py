@@ -38,6 +38,14 @@ def test_what_they_name_is_there() -> None:
     assert (COMPOSE / profile).is_file()
 
 
+def test_the_build_cache_is_on_a_volume() -> None:
+    (compose,) = load(COMPOSE / "compose.yaml")
+    fields = compose["services"]["evaluator"]
+    cache = value(fields["command"], "--build-cache")
+    assert cache is not None
+    assert any(cache.startswith(f"{volume.split(':')[1]}/") for volume in fields["volumes"])
+
+
 @pytest.mark.parametrize("service", ["scheduler", "evaluator"])
 def test_services_know_their_options_and_have_time_to_drain(service: str) -> None:
     (compose,) = load(COMPOSE / "compose.yaml")

@@ -127,6 +127,16 @@ def test_it_runs_as_nobody_in_particular_and_starts_what_it_says(file: Path) -> 
     assert modules(json.loads(check.partition(" CMD ")[2])) == ["kerneldyno.deploy.health"]
 
 
+@image
+def test_what_it_keeps_is_on_a_volume_of_its_user(file: Path) -> None:
+    """Docker gives a new volume the owner and mode of the folder in the image."""
+    (volume,) = instructions(file, "VOLUME")
+    kept = [word.removeprefix("sqlite:") for word in json.loads(instructions(file, "CMD")[-1]) if volume in word]
+    assert len(kept) == 1
+    assert kept[0].startswith(f"{volume}/")
+    assert f"install -d -o kerneldyno -g kerneldyno -m 0700 {volume}" in " ".join(instructions(file, "RUN"))
+
+
 def in_context(path: str) -> bool:
     """Return whether .dockerignore lets a path through: the last pattern that matches it or a parent decides."""
     allowed = True

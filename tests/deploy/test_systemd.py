@@ -70,6 +70,13 @@ def test_the_journal_is_where_the_unit_may_write() -> None:
     assert store.startswith(f"sqlite:/var/lib/{state}/")
 
 
+def test_the_build_cache_is_where_the_unit_may_write_and_survives_restarts() -> None:
+    (cache,) = settings("evaluator")["CacheDirectory"]
+    chosen = value(command("evaluator"), "--build-cache")
+    assert chosen is not None
+    assert chosen.startswith(f"/var/cache/{cache}/")
+
+
 def test_nothing_takes_the_candidates_walls_away() -> None:
     evaluator = settings("evaluator")
     harmful = {

@@ -16,7 +16,7 @@ import urllib.request
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import psutil
 
@@ -88,9 +88,11 @@ def outcome(result: EvalResult) -> str:
 class Service:
     """A scheduler or an evaluator in a process of its own, ended at the end of the block."""
 
-    def __init__(self, name: str, *options: str) -> None:
+    def __init__(self, name: str, *options: str, stderr: IO[str] | None = None) -> None:
+        """Create it. `stderr` gets its log; None: as this process's."""
         self._name = name
         self._options = options
+        self._stderr = stderr
 
     def __enter__(self) -> Self:
         endpoints = ["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--exit-with-parent"]
@@ -99,6 +101,7 @@ class Service:
         self.process = subprocess.Popen(
             [sys.executable, "-m", f"kerneldyno.{self._name}", *endpoints, *self._options],
             stdout=subprocess.PIPE,
+            stderr=self._stderr,
             start_new_session=True,
             text=True,
         )

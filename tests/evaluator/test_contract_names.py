@@ -18,7 +18,7 @@ pytestmark = pytest.mark.pure
 
 EVALUATOR = Path(__file__).parents[2] / "evaluator_server/kerneldyno/evaluator"
 #: The files that turn messages into JSON and back: the two ends of the socket between server and judge.
-EDGES = {"judge/frames.py", "server/cell.py"}
+EDGES = {"builder/service.py", "judge/frames.py", "server/builders.py", "server/cell.py"}
 
 
 def names() -> Iterator[str]:

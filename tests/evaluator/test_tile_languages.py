@@ -1,7 +1,7 @@
 """The backends cute, cutile and tilelang: offered where their packages are, and told of launches by functions in them.
 
 The packages here are stand-ins with the functions that the real ones have. Tests at the end look at the real ones, if
-they are installed; candidates in these languages need a GPU (tests/gpu/test_tile_languages.py).
+they are installed; candidates in these languages need a GPU (tests/gpu/test_tile_languages_gpu.py).
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ ARROWS = {
     "devices": {"shared"},
     "backends": {"devices"},
     "toolkits": {"shared", "devices"},
-    "runner": {"shared", "walls", "devices", "backends", "toolkits"},
+    "compiling": {"shared"},
+    "runner": {"shared", "walls", "devices", "backends", "toolkits", "compiling"},
     "judge.runners": {"shared", "walls", "devices"},
     "judge.comparison": {"shared", "devices"},
     "judge.memory": {"devices", "judge.runners"},
@@ -41,6 +42,7 @@ ARROWS = {
         *("judge.runners", "judge.comparison", "judge.memory", "judge.results", "judge.problems", "judge.checks"),
         "judge.timing",
     },
+    "builder": {"shared", "walls", "devices", "judge.runners", "judge.results", "judge"},
     "server": {"shared"},
     "": {"shared", "devices", "toolkits", "judge.problems", "server"},
 }
@@ -73,6 +75,9 @@ def below(place: str) -> list[layout.Module]:
         ("kerneldyno.evaluator.runner", "grpc"),
         ("kerneldyno.evaluator.judge", "kerneldyno.evaluator.runner"),
         ("kerneldyno.evaluator.judge", "grpc"),
+        ("kerneldyno.evaluator.compiling", "kerneldyno.evaluator.judge"),
+        ("kerneldyno.evaluator.builder", "kerneldyno.evaluator.runner"),
+        ("kerneldyno.evaluator.builder", "grpc"),
         ("common", "torch"),
         ("client", "torch"),
         ("scheduler", "torch"),
@@ -83,8 +88,8 @@ def below(place: str) -> list[layout.Module]:
 )
 def test_wall(folder: str, forbidden: str) -> None:
     for module in below(folder):
-        # The only exception: runners import toolkits to time references, in processes that no candidate ever enters.
-        if forbidden == "kerneldyno.evaluator.toolkits" and module.path.name == "reference.py":
+        # The only exceptions: references are timed and sketched in processes that no candidate ever enters.
+        if forbidden == "kerneldyno.evaluator.toolkits" and module.path.name in ("reference.py", "sketch.py"):
             continue
         names = layout.imported(module, MODULES)
         crossing = {name for name in names if name == forbidden or name.startswith(forbidden + ".")}

@@ -877,7 +877,9 @@ class StageTimeouts(_message.Message):
 
     @_builtins.property
     def build_timeout(self) -> _duration_pb2.Duration:
-        """Building the candidate's native code before it gets a device, all compilers together. Absent means 300 s."""
+        """Building one library of the candidate's native code before it gets a device, from the start of its compilers. Absent
+        means 300 s.
+        """
 
     def __init__(
         self,

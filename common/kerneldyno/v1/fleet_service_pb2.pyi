@@ -186,7 +186,7 @@ class SynchronizeRequest(_message.Message):
     """Whether its evaluator can profile."""
     builders: _builtins.int
     """How many candidates the node builds at once. Attempts in STAGE_BUILDING take no lane, so the node takes so many
-    attempts more of requests that may need a build (backend "cuda", or `kernel_files`). 0: it builds in lanes.
+    attempts more of requests that may need a build (backend "cuda", `kernel_files`, or torch.utils.cpp_extension). 0: it builds in lanes.
     """
     @_builtins.property
     def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___Device]:

@@ -1,4 +1,4 @@
-"""CUDA C++ candidates. `torch.utils.cpp_extension.load_inline` builds them when the candidate is imported."""
+"""CUDA C++ candidates: `torch.utils.cpp_extension.load_inline`, or native sources in `kernel_files`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .base import Backend
 class CudaBackend(Backend):
     """CUDA C++.
 
-    The build runs in the candidate's own sandbox, in the load stage; its directory ends with the runner.
+    Builders build ahead what they can find out; the rest is built in the candidate's own sandbox, in the load stage.
     """
 
     name = "cuda"

@@ -72,7 +72,8 @@ class Planner:
         try:
             answer = await self._ask("scout", order)
             found = [NativeBuild.from_json(said) for said in answer["builds"][:_MOST_BUILDS]]
-            error = None if answer["error"] is None else ErrorDescription.from_json(answer["error"])
+            # Without a failed build there is no such error; the candidate could have written the answer.
+            error = ErrorDescription.from_json(answer["error"]) if failures and answer["error"] is not None else None
         except (*FAILURES, LookupError, TypeError, ValueError) as failure:
             _log.info("event=scout_failed reason=%r", f"{type(failure).__name__}: {str(failure)[:200]}")
             return Scouted(known)

@@ -136,11 +136,11 @@ class Service:
                 return
             new = [build for build in scouted.builds if build.digest not in seen]
             seen.update(build.digest for build in new)
-            got = await asyncio.gather(
-                *(self._workshop.get(build, spec.limits.build) for build in new), return_exceptions=True
-            )
+            got = await self._get_all(new, spec.limits.build)
             failed = False
             for build, each in zip(new, got, strict=True):
+                if isinstance(each, asyncio.CancelledError):
+                    continue
                 if isinstance(each, BuildLateError):
                     answer["result"] = _plain(verdict.late("build", spec.limits.build, 0.0))
                 elif isinstance(each, BuildError):
@@ -154,6 +154,21 @@ class Service:
                     _note(build, each)
             if not failed or answer["result"] is not None:
                 return
+
+    async def _get_all(self, builds: list[NativeBuild], limit: float) -> list[Built | BaseException]:
+        """Return what became of each build. When one is too slow, the others are cancelled: the verdict is known."""
+        tasks = [asyncio.create_task(self._workshop.get(build, limit)) for build in builds]
+        pending = set(tasks)
+        try:
+            while pending:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                if any(isinstance(task.exception(), BuildLateError) for task in done):
+                    break
+        finally:
+            for task in tasks:
+                task.cancel()
+            got = await asyncio.gather(*tasks, return_exceptions=True)
+        return got
 
     async def _tell_stats(self) -> None:
         while True:

@@ -17,6 +17,9 @@ from ..shared.native_build import NativeBuild
 
 _SECONDS = 30.0
 _COMPILING = Path(__file__).parents[1] / "compiling"
+_PROCESSOR = Path("/proc/cpuinfo")
+#: Lines of it that say what `-march=native` means.
+_KIND_OF_PROCESSOR = ("model name", "flags", "Features", "CPU part")
 
 
 class Toolchain:
@@ -26,13 +29,19 @@ class Toolchain:
         """Examine the host. `architecture` is the GPU's, as in TORCH_CUDA_ARCH_LIST; empty without a GPU."""
         self.architecture = architecture
         self._digest = hashlib.sha256(json.dumps(self._facts()).encode()).hexdigest()
+        self._processor = _processor()
 
     def key(self, build: NativeBuild) -> str:
-        """Return the key of a build: equal builds by equal compilers have equal keys."""
-        return hashlib.sha256(f"{self._digest} {build.digest}".encode()).hexdigest()
+        """Return the key of a build: equal builds by equal compilers have equal keys.
+
+        Hosts may share a cache. What is built for the processor of one (`-march=native`) may not run on another.
+        """
+        flags = (*build.cpp_flags, *build.cuda_flags, *build.link_flags)
+        processor = self._processor if any("native" in flag for flag in flags) else ""
+        return hashlib.sha256(f"{self._digest} {processor} {build.digest}".encode()).hexdigest()
 
     def _facts(self) -> list[str]:
-        programs = [os.environ.get("CXX", "c++"), _nvcc()]
+        programs = ["c++", _nvcc()]
         ours = sorted(path for path in _COMPILING.rglob("*") if path.suffix in (".h", ".py"))
         return [
             *map(_describe, programs),
@@ -41,6 +50,15 @@ class Toolchain:
             f"{sys.version} {sysconfig.get_config_var('SOABI')}",
             self.architecture,
         ]
+
+
+def _processor() -> str:
+    """Return what kind of processor this host has."""
+    try:
+        lines = _PROCESSOR.read_text().splitlines()
+    except OSError:
+        return ""
+    return "\n".join(sorted({line for line in lines if line.startswith(_KIND_OF_PROCESSOR)}))
 
 
 def _nvcc() -> str:

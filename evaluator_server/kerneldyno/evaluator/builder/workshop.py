@@ -13,10 +13,9 @@ from typing import Any
 
 from kerneldyno.rpc.build_flags import refused
 
-from ..compiling.program import MOST_BYTES, MOST_LOG
 from ..judge.runners.handle import RunnerGarbled, RunnerGone, RunnerLate
 from ..judge.runners.pool import Pool
-from ..shared.library_file import Library
+from ..shared.library_file import MOST_BYTES, MOST_LOG, Library
 from ..shared.native_build import NativeBuild
 from .cache import BuildCache
 from .toolchain import Toolchain
@@ -29,6 +28,7 @@ _MOST_STEPS = 100
 _HEADER_SECONDS = 120.0
 #: Most builds of which it is remembered that the compilers refused them.
 _MOST_REFUSALS = 512
+_THIS_GPU = re.compile(r"(^| )--?(arch|code|gpu-architecture|gpu-code)[= ]native\b")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -195,6 +195,8 @@ def _library(key: str, build: NativeBuild, answer: Any, seconds: float, memory_f
 
 def _refused_flags(build: NativeBuild) -> str:
     """Return why a build's flags are not for builders, or "". Its own runner, which nobody shares, may use them."""
+    if _THIS_GPU.search(" ".join(build.cuda_flags)):
+        return "native: means the GPU of this process, and builders have none"
     for flags, compiler in ((build.cuda_flags, "cuda"), (build.cpp_flags, "cpp"), (build.link_flags, "link")):
         for flag, reason in refused(flags, compiler):  # type: ignore[arg-type]
             return f"{flag}: {reason}"

@@ -23,6 +23,7 @@ _NEEDS_ALL = re.compile(
 )
 _QUALIFIED = re.compile(r"\b(?:torch|at)::(\w+)")
 _USES_ALL_NAMES = re.compile(r"\busing\s+namespace\s+(?:torch|at)\b")
+_VARIANT = re.compile(r"(_outf?|_)$")
 _CALLED = re.compile(r"\b([a-z_]\w*)\s*\(")
 _INDEXES = re.compile(r"\bindexing\b|[.>]index(_put_)?\s*\(")
 _PRINTS = re.compile(r"<<")
@@ -31,19 +32,45 @@ _COMPLEX = re.compile(r"complex|thrust|\bcub\b", re.IGNORECASE)
 _BINDING = re.compile(r"\b(PYBIND11_\w+|pybind11|py::)")
 
 
-#: Headers of torch that call methods of Tensor; the first one is always included.
-_CALL_METHODS = ("ATen/TensorOperators.h", "ATen/TensorIndexing.h", "ATen/core/Formatting.h")
+_VALUES = ("ATen/core/ivalue.h", "ATen/core/ivalue_inl.h")
+#: Headers of torch that call methods of Tensor, by what includes them.
+_CALL_METHODS = {
+    "#pragma once": ("ATen/TensorOperators.h",),
+    "ATen/TensorIndexing.h": ("ATen/TensorIndexing.h", "ATen/ExpandUtils.h", *_VALUES),
+    "ATen/core/Formatting.h": ("ATen/core/Formatting.h",),
+    "torch/library.h": _VALUES,
+}
 
 #: The header that is compiled ahead for bindings, and the line with which those begin that `load_inline` writes.
 PRECOMPILED = "kerneldyno_binding.h"
 _BEGINS_WITH_ALL = "#include <torch/extension.h>\n"
+_MODULE = "\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {\nm.def("
 
 
-def header(directory: Path) -> list[str]:
-    """Write the header that is compiled ahead into `directory`, and return the flags to compile it."""
+def header(include: Path, directory: Path) -> list[str]:
+    """Write the header that is compiled ahead into `directory`, and return the flags to compile it.
+
+    It serves bindings that only declare functions, so it has no methods of Tensor that torch's headers do not call.
+    """
     (directory / PRECOMPILED).write_text(_BEGINS_WITH_ALL)
     (directory / USED).write_text("#pragma once\n")
+    _write_tensor_body(include, directory, "", "#pragma once")
     return [f"-I{HEADERS}", f"-I{directory}", "-x", "c++-header", PRECOMPILED, "-o", f"{PRECOMPILED}.gch"]
+
+
+def _only_declares(text: str) -> bool:
+    """Return True if a source declares functions and binds them, and does nothing else, as usual with `load_inline`."""
+    before, found, _ = text.partition(_MODULE)
+    return bool(found) and before.startswith(_BEGINS_WITH_ALL) and "{" not in before
+
+
+def _write_tensor_body(include: Path, directory: Path, text: str, header: str) -> None:
+    """Write torch's TensorBody.h with the methods that a text, its header of operators and torch's own headers use."""
+    read = [name for marker, names in _CALL_METHODS.items() if marker in header for name in names]
+    called = [(include / name).read_text() for name in read if (include / name).is_file()]
+    if (body := tensor_methods.selected(include, tensor_methods.words("\n".join([text, *called])))) is not None:
+        (directory / "ATen/core").mkdir(parents=True)
+        (directory / "ATen/core/TensorBody.h").write_text(body)
 
 
 def is_possible(text: str) -> bool:
@@ -61,6 +88,8 @@ def used(text: str, operators: Path) -> str:
     names = set(_QUALIFIED.findall(text))
     if _USES_ALL_NAMES.search(text):
         names |= set(_CALLED.findall(text))
+    # The variants relu_, relu_out and relu_outf are in relu.h.
+    names |= {_VARIANT.sub("", name) for name in names}
     lines = [f"#include <ATen/ops/{name}.h>" for name in sorted(names) if (operators / f"{name}.h").is_file()]
     if _INDEXES.search(text):
         lines.append("#include <ATen/TensorIndexing.h>")
@@ -83,19 +112,16 @@ def flags(
         directory: An existing directory; what is written there is for this source alone.
         precompiled: The directory of the header that was compiled ahead, if there is one.
     """
-    is_binding = source.endswith(".cpp") and dict(build.files)[source].startswith(_BEGINS_WITH_ALL)
+    only_declares = source.endswith(".cpp") and _only_declares(dict(build.files)[source])
     text = "\n".join(content for path, content in build.files if path == source or path not in build.sources)
     own = directory / f"lean_{source.replace('/', '_')}"
     own.mkdir()
     header = used(text, include / "ATen/ops")
     (own / USED).write_text(header)
-    called = [(include / each).read_text() for each in _CALL_METHODS if each in header or each == _CALL_METHODS[0]]
-    if (body := tensor_methods.selected(include, tensor_methods.words("\n".join([text, *called])))) is not None:
-        (own / "ATen/core").mkdir(parents=True)
-        (own / "ATen/core/TensorBody.h").write_text(body)
+    _write_tensor_body(include, own, text, header)
     complex_too = ["-DKERNELDYNO_COMPLEX"] if source.endswith(".cu") and _COMPLEX.search(text) else []
     # Other compilers than nvcc always read pybind11.
     binding = ["-DKERNELDYNO_BINDING"] if source.endswith(".cu") and _BINDING.search(text) else []
     # gcc ignores a compiled header that does not fit to the other flags, and reads the header itself.
-    ahead = ["-include", str(precompiled / PRECOMPILED), "-include", USED] if precompiled and is_binding else []
+    ahead = ["-include", str(precompiled / PRECOMPILED), "-include", USED] if precompiled and only_declares else []
     return [f"-I{HEADERS}", f"-I{own}", *binding, *complex_too, *ahead]

@@ -28,7 +28,7 @@ from ..toolkits import ReferenceFailure
 from .checks import provenance
 from .checks.candidate import Candidate
 from .checks.correctness import check
-from .checks.libraries import Libraries
+from .checks.libraries import NONE, Libraries
 from .context import JudgeContext
 from .memory import footprint
 from .problems import examination, trial
@@ -80,7 +80,7 @@ class Lane:
         spec: EvalSpec,
         tell: Callable[[pb.Stage.ValueType], None],
         announce: Announce,
-        libraries: Libraries,
+        libraries: Libraries = NONE,
         *,
         alone: bool = False,
     ) -> None:

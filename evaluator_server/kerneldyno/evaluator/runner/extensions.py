@@ -40,7 +40,8 @@ def intercept(provide: Provide, imported: Callable[[str], Any] | None = None) ->
 
     Args:
         provide: Called for each build that can be described.
-        imported: Returns the module for a name, in place of importing the library; None imports it.
+        imported: Returns the module for a name, in place of importing the library; then nothing is built here, either.
+            None imports it.
     """
     original = getattr(cpp_extension, _BUILD)
     signature = inspect.signature(original)
@@ -51,7 +52,7 @@ def intercept(provide: Provide, imported: Callable[[str], Any] | None = None) ->
         said = signature.bind(*args, **kwargs).arguments
         described = _describe(said, architectures)
         target = Path(said["build_directory"]) / f"{said['name']}{cpp_extension.LIB_EXT}"
-        if described is None or not provide(described, target):
+        if (described is None or not provide(described, target)) and imported is None:
             original(*args, **kwargs)
 
     setattr(cpp_extension, _BUILD, build)

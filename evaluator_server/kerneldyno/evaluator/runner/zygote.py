@@ -107,11 +107,10 @@ def _import_machinery_for_libraries() -> None:
 def _import_builder_programs() -> None:
     import torch
 
-    from . import warden
-
     _import_machinery_for_libraries()
-    for program in warden.PROGRAMS.values():
-        importlib.import_module(program, __package__)
+    from ..compiling import program  # noqa: F401
+    from . import scout, sketch  # noqa: F401
+
     # torch imports its rules for tensors without memory when they are first needed.
     with torch.device("meta"):
         torch.nn.functional.conv2d(torch.empty(1, 1, 3, 3), torch.empty(1, 1, 3, 3))

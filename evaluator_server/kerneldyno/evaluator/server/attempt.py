@@ -10,13 +10,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import Any
 
 from kerneldyno.v1 import evaluation_pb2 as pb
-
-if TYPE_CHECKING:
-    from .builders import BuildOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +27,18 @@ class Snapshot:
     def event(self, token: str) -> pb.AttemptEvent:
         """Return the snapshot as a message."""
         return pb.AttemptEvent(attempt_token=token, stage=self.stage, device=self.device, result=self.result)
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOutcome:
+    """What became of an attempt's builds."""
+
+    span: pb.StageSpan
+    builds: list[pb.NativeBuild] = field(default_factory=list)
+    #: For the judge: digest of the build, key and file of each library; and the messages of builds that failed.
+    libraries: dict[str, Any] = field(default_factory=dict)
+    #: The verdict, if the candidate cannot be imported because a build has failed.
+    result: pb.EvalResult | None = None
 
 
 class Attempt:

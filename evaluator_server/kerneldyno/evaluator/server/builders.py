@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from kerneldyno.rpc import jsonio
 from kerneldyno.v1 import evaluation_pb2 as pb
 
 from ..shared import wire
-from .attempt import Attempt
+from .attempt import Attempt, BuildOutcome
 from .child_process import Child, describe_exit
 from .metrics import Metrics
 
@@ -68,18 +68,6 @@ class BuilderSettings:
         own = [f"--control-fd={control_fd}", f"--zygote-fd={zygote_fd}", f"--places={self.places}"]
         common = [f"--sandbox={self.sandbox}", f"--exit-with-parent={os.getpid()}"]
         return [*self.builder_command, *own, *cache, f"--architecture={self.architecture}", *common]
-
-
-@dataclass(frozen=True, slots=True)
-class BuildOutcome:
-    """What became of an attempt's builds."""
-
-    span: pb.StageSpan
-    builds: list[pb.NativeBuild] = field(default_factory=list)
-    #: For the judge: digest of the build, key and file of each library; and the messages of builds that failed.
-    libraries: dict[str, Any] = field(default_factory=dict)
-    #: The verdict, if the candidate cannot be imported because a build has failed.
-    result: pb.EvalResult | None = None
 
 
 class Builders:
@@ -244,5 +232,5 @@ class Builders:
             span,
             [json_format.ParseDict(said, pb.NativeBuild()) for said in answer.get("builds", [])],
             {"built": built, "failures": dict(answer.get("failures", {}))},
-            None if result is None else json_format.ParseDict(result, pb.EvalResult()),
+            None if result is None else jsonio.result_from_json(result),
         )

@@ -17,9 +17,9 @@ from kerneldyno.rpc.native import may_need_build
 from kerneldyno.v1 import evaluation_pb2 as pb
 
 from . import failure_results
-from .attempt import Attempt, Snapshot
+from .attempt import Attempt, BuildOutcome, Snapshot
 from .attempt_table import AttemptTable
-from .builders import Builders, BuilderSettings, BuildOutcome
+from .builders import Builders, BuilderSettings
 from .cell import Cell, CellSettings
 from .metrics import DeviceMetrics, Metrics
 from .node_description import NodeDescription

@@ -12,6 +12,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+#: Largest library in bytes. With those of a whole candidate it must fit into a frame (`wire`), in base64.
+MOST_BYTES = 40 << 20
+#: Longest messages of compilers that are kept, in characters.
+MOST_LOG = 32 * 1024
 #: Longest first line, in bytes.
 _MOST_HEAD = 1 << 20
 

@@ -115,6 +115,7 @@ class NativeBuild:
             raise ValueError(f"{self.architectures[:100]!r} is no list of architectures")
         if any("\0" in text or "\n" in text for text in flags):
             raise ValueError("a flag has a line break")
+        "\n".join((self.text, *flags)).encode()  # raises if it is no text of Unicode
 
 
 def _count_own_lines(text: str) -> str:

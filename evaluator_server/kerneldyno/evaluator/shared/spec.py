@@ -103,5 +103,8 @@ class EvalSpec:
                 "stress_kinds": tuple(plain["stress_kinds"]),
                 "cases": tuple((inputs, expected) for inputs, expected in plain["cases"]),
                 "kernel_files": (),
+                "cuda_flags": tuple(plain["cuda_flags"]),
+                "cpp_flags": tuple(plain["cpp_flags"]),
+                "libraries": tuple(plain["libraries"]),
             }
         )

@@ -44,3 +44,7 @@ class Libraries:
             if size <= _MOST_BYTES:
                 found[digest] = base64.b64encode(content).decode()
         return found
+
+
+#: Of a candidate for which nothing was built.
+NONE = Libraries()

@@ -29,6 +29,8 @@ _COMPILE_ERRORS = {"CompilationError", "PTXASError", "OutOfResources", "Unsuppor
 _COMPILER_CRASH = "PassManager::run failed"
 #: Python's message at the limit of processes and threads.
 _NO_THREAD = "can't start new thread"
+#: Stages in which a candidate is not compiled yet.
+_NOT_COMPILED = ("build", "load", "compile")
 #: Shorter stops, in seconds, are not mentioned in a result.
 _WORTH_TELLING = 0.1
 _MAX_LOG = 16 * 1024
@@ -138,7 +140,7 @@ def raised(stage: str, error: ErrorDescription, limits: Limits, findings: Sequen
 
 def ended(stage: str, report: ExitReport, memory_limit: int) -> pb.EvalResult:
     """Return the result of a candidate whose process ended before it answered."""
-    compiled = stage not in ("load", "compile")
+    compiled = stage not in _NOT_COMPILED
     if report.out_of_memory:
         detail = f"used more than {memory_limit >> 20} MiB of host memory"
         lacking = pb.OutOfMemoryEvidence(memory="host", stage=stage, detail=detail, limit_bytes=memory_limit)
@@ -162,7 +164,7 @@ def late(stage: str, limit: float, stopped: float) -> pb.EvalResult:
     return _result(
         pb.EvalResult.TIMEOUT,
         f"{stage} took longer than {limit:g} s{apart}",
-        compiled=stage not in ("load", "compile"),
+        compiled=stage not in _NOT_COMPILED,
         timeout=pb.TimeoutEvidence(stage=stage, limit_seconds=limit),
     )
 
@@ -192,7 +194,7 @@ def took_all_memory(stage: str, limit: int) -> pb.EvalResult:
     return _result(
         pb.EvalResult.OUT_OF_MEMORY,
         f"device memory ran out: {detail}",
-        compiled=stage not in ("load", "compile"),
+        compiled=stage not in _NOT_COMPILED,
         out_of_memory=evidence,
     )
 
