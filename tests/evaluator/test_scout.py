@@ -100,7 +100,7 @@ CASES = {
     "the same one twice": case("m = build('a')\nn = build('a')", "a"),
     "one name for two sources": case("m = build('a')\nn = build('a', 'int f() { return 2; }')", "a", "a_v1"),
     "in a list": case(
-        "m = [build(f'b{n}', f'int f() {{ return {n}; }}') for n in range(40)]", *(f"b{n}" for n in range(32))
+        "m = [build(f'b{n}', f'int f() {{ return {n}; }}') for n in range(40)]", *(f"b{n}" for n in range(16))
     ),
     "with CUDA": case(
         "m = load_inline('a', cpp_sources='int f();', cuda_sources='__global__ void k() {}', functions=['f'],"

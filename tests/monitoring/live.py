@@ -129,6 +129,8 @@ def candidates(mark: str) -> list[EvalRequest]:
     ]
     # This repeats work: the run under way, or its kept result, answers it.
     mix.append(request(f"{mark}-again", kernel_code=mix[0].kernel_code, **timed))
+    mix.append(request(f"{mark}-native"))
+    mix[-1].kernel_files.add(path="one.cpp", content=f'extern "C" int one() {{ return 1; }} // {mark}')
     return mix
 
 

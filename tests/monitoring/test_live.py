@@ -107,7 +107,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         idle = _idle_since(prometheus)
         start = time.time()
         with Client(running.address) as client:
-            assert len(list(client.evaluate(candidates("load")))) == 12
+            assert len(list(client.evaluate(candidates("load")))) == 13
             assert len(list(client.rewards(turns("load")))) == 16
         said = f"```python\n{candidate('pass', 'gateway')}\n```"
         assert running.ask_gateway("/rm", prompt="", response=said, label="mine") == 200
@@ -150,7 +150,7 @@ def test_variables_have_something_to_choose(variable: dict[str, Any], watched: W
 
 
 def test_what_was_done_is_what_is_shown(watched: Watched) -> None:
-    """The numbers behind the panels are those of the load: 12 evaluations, 16 turns, and one turn by the gateway."""
+    """The numbers behind the panels are those of the load: 13 evaluations, 16 turns, and one turn by the gateway."""
     at = watched.end
     (verdicts,) = watched.prometheus.query("sum(kerneldyno_outcomes_total)", at)
     (turned,) = watched.prometheus.query("sum(kerneldyno_turns_total)", at)
@@ -166,7 +166,7 @@ def test_what_was_done_is_what_is_shown(watched: Watched) -> None:
     (again,) = watched.prometheus.query(
         "sum(kerneldyno_remeasurements_total)", at
     )  # a noisy machine may cause one remeasurement
-    assert float(verdicts["value"][1]) == 12 + 17 + float(again["value"][1])
+    assert float(verdicts["value"][1]) == 13 + 17 + float(again["value"][1])
     assert float(rejected["value"][1]) == 1
 
 

@@ -26,7 +26,7 @@ _BUILDS = re.compile(r"\b(load_inline|cpp_extension)\b")
 _SCOUT_SECONDS = 20.0
 _MOST_SKETCHES = 256
 #: Most libraries of one candidate, besides `native`.
-_MOST_BUILDS = 32
+_MOST_BUILDS = 16
 #: What a process can do instead of answering.
 FAILURES = (RunnerGone, RunnerLate, RunnerGarbled, RunnerStartError)
 

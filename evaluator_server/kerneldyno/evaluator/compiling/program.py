@@ -6,7 +6,6 @@ and takes what it returns for that build and for no other.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import shutil
@@ -153,14 +152,12 @@ def run(channel: socket.socket, shared_fds: list[int], frame: wire.Frame, scratc
 
 
 def _give_way() -> None:
-    """Give compilers a small share of processors that others want: candidates are being judged on the same host.
+    """Give way to candidates, which are judged on the same host.
 
-    The share is a tenth, so that a build that takes seconds alone stays far below its time limit.
+    Where Linux groups processes by session (autogroup), this has no effect. The group's own priority stays as it is:
+    with a lower one, builds took longer than their limits on a busy host.
     """
     os.nice(4)  # to 19
-    # Where Linux groups processes by session, priorities count only within a group, and the group has its own.
-    with contextlib.suppress(OSError):
-        Path("/proc/self/autogroup").write_text("10")
 
 
 def _compile_header(scratch: Path, memory_file: int) -> int:

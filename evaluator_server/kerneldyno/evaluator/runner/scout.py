@@ -28,7 +28,7 @@ from . import extensions, pretended_gpu
 from .candidate_source import import_candidate
 
 #: Most builds of one candidate.
-_MOST_BUILDS = 32
+_MOST_BUILDS = 16
 _BUILD_CALL = re.compile(r"\b(?:load_inline|load)\s*\(")
 
 
