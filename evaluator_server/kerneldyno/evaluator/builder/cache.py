@@ -20,7 +20,7 @@ from ..shared.library_file import Library
 
 _log = logging.getLogger("kerneldyno.builder")
 
-_SUFFIX, _UNFINISHED = ".library", ".part"
+_UNFINISHED = ".part"
 #: An unfinished file is this old (seconds) only if nobody writes it any more.
 _ABANDONED_SECONDS = 3600.0
 
@@ -69,7 +69,7 @@ class BuildCache:
 
     def path(self, key: str) -> Path:
         """Return where the entry of a key is, or would be."""
-        return self._directory / f"{key}{_SUFFIX}"
+        return library_file.place(self._directory, key)
 
     def find(self, key: str) -> Library | None:
         """Return the library of a key, and note that it was used."""
@@ -108,7 +108,7 @@ class BuildCache:
     def _make_room(self, size: int) -> None:
         """Count the entries, and delete those used longest ago until `size` bytes more fit. Raises OSError."""
         found = []
-        for path in self._directory.glob(f"*{_SUFFIX}"):
+        for path in self._directory.glob(f"*{library_file.SUFFIX}"):
             with contextlib.suppress(FileNotFoundError):  # another evaluator may share the directory
                 status = path.stat()
                 found.append((status.st_mtime, status.st_size, path))

@@ -37,30 +37,35 @@ def commands(build: NativeBuild, directory: Path) -> tuple[list[Compilation], li
         OSError: A file could not be written, or a program is missing.
         RuntimeError: torch found no compiler or no ninja.
     """
-    for path, text in (*build.shown.items(), *build.files):
-        (directory / path).parent.mkdir(parents=True, exist_ok=True)
-        (directory / path).write_text(text)
     environment = {"TORCH_CUDA_ARCH_LIST": build.architectures} if build.architectures else {}
     with mock.patch.dict(os.environ, environment), mock.patch.object(cpp_extension, "_run_ninja_build"):
-        cpp_extension._write_ninja_file_and_build_library(
-            name=build.name,
-            sources=[str(directory / path) for path in build.sources],
-            extra_cflags=list(build.cpp_flags),
-            extra_cuda_cflags=list(build.cuda_flags),
-            extra_sycl_cflags=[],
-            extra_ldflags=list(build.link_flags),
-            extra_include_paths=[str(directory)],
-            build_directory=str(directory),
-            verbose=False,
-            with_cuda=build.with_cuda,
-            with_sycl=False,
-            is_standalone=False,
-        )
+        order(build, directory)
     listed = subprocess.run(
         ["ninja", "-t", "commands"], cwd=directory, capture_output=True, text=True, check=True, timeout=_NINJA_SECONDS
     )
     *compilations, link = (shlex.split(line) for line in listed.stdout.splitlines() if line)
     return [Compilation(_source(command, directory), command) for command in compilations], link
+
+
+def order(build: NativeBuild, directory: Path) -> None:
+    """Write the build's files into `directory`, and let torch build the library there. Raises what torch raises."""
+    for path, text in (*build.shown.items(), *build.files):
+        (directory / path).parent.mkdir(parents=True, exist_ok=True)
+        (directory / path).write_text(text)
+    cpp_extension._write_ninja_file_and_build_library(
+        name=build.name,
+        sources=[str(directory / path) for path in build.sources],
+        extra_cflags=list(build.cpp_flags),
+        extra_cuda_cflags=list(build.cuda_flags),
+        extra_sycl_cflags=[],
+        extra_ldflags=list(build.link_flags),
+        extra_include_paths=[str(directory)],
+        build_directory=str(directory),
+        verbose=False,
+        with_cuda=build.with_cuda,
+        with_sycl=False,
+        is_standalone=False,
+    )
 
 
 def _source(command: list[str], directory: Path) -> str:

@@ -118,24 +118,3 @@ def _included(source: Path) -> list[Path]:
         beside = (Path(os.path.normpath(path.parent / name)) for name in _QUOTED.findall(path.read_text()))
         found += [each for each in dict.fromkeys(beside) if each not in found and each.is_file()]
     return found[1:]
-
-
-def build_here(build: NativeBuild, directory: Path) -> None:
-    """Build a library in `directory` as torch does, in this process. Raises what torch raises."""
-    for path, text in build.files:
-        (directory / path).parent.mkdir(parents=True, exist_ok=True)
-        (directory / path).write_text(text)
-    getattr(cpp_extension, _BUILD)(
-        name=build.name,
-        sources=[str(directory / path) for path in build.sources],
-        extra_cflags=list(build.cpp_flags),
-        extra_cuda_cflags=list(build.cuda_flags),
-        extra_sycl_cflags=[],
-        extra_ldflags=list(build.link_flags),
-        extra_include_paths=[str(directory)],
-        build_directory=str(directory),
-        verbose=False,
-        with_cuda=build.with_cuda,
-        with_sycl=False,
-        is_standalone=False,
-    )

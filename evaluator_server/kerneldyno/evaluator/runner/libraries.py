@@ -12,6 +12,7 @@ from typing import Any
 
 from torch.utils import cpp_extension
 
+from ..compiling import commands
 from ..shared.native_build import NativeBuild
 from . import extensions
 from .native_module import Finder
@@ -46,5 +47,5 @@ def _native(build: NativeBuild, provide: extensions.Provide, directory: Path) ->
     directory.mkdir(exist_ok=True)
     target = directory / f"{build.name}{cpp_extension.LIB_EXT}"
     if not target.exists() and not provide(build, target):
-        extensions.build_here(build, directory)
+        commands.order(build, directory)
     return target

@@ -24,6 +24,7 @@ from kerneldyno.rpc import jsonio
 from kerneldyno.v1 import evaluation_pb2 as pb
 
 from ..shared import wire
+from ..shared.library_file import place
 from .attempt import Attempt, BuildOutcome
 from .child_process import Child, describe_exit
 from .metrics import Metrics
@@ -38,7 +39,6 @@ _SILENCE_SECONDS = 60.0
 _FIRST_BACKOFF, _LAST_BACKOFF = 0.5, 60.0
 _SHUTDOWN_SECONDS = 2.0
 _READ_BUFFER = 1024 * 1024
-_SUFFIX = ".library"
 _BROKEN_PROTOCOL = (wire.ProtocolError, json_format.ParseError, LookupError, TypeError, ValueError, AttributeError)
 
 
@@ -83,7 +83,9 @@ class Builders:
         #: Attempts that are being built, and since when (wall clock, seconds).
         self._building: dict[str, tuple[Attempt, float]] = {}
         self._wanted = asyncio.Event()
+        #: To a builder that is ready, and to one that may not be ready yet.
         self._writer: asyncio.StreamWriter | None = None
+        self._starting: asyncio.StreamWriter | None = None
         #: False after a start has failed, until one succeeds: then attempts do not wait.
         self._hopeful = settings.places > 0
         self._last_frame = 0.0
@@ -169,9 +171,10 @@ class Builders:
         stack.push_async_callback(builder.end)
         for end in (theirs, builder_end, zygote_end):  # then each side notices when the other ends
             end.close()
-        reader, self._starting = await wire.connect(ours, _READ_BUFFER)
-        stack.callback(self._starting.close)
-        stack.push_async_callback(self._request_shutdown, builder, self._starting)
+        reader, writer = await wire.connect(ours, _READ_BUFFER)
+        self._starting = writer
+        stack.callback(writer.close)
+        stack.push_async_callback(self._request_shutdown, builder, writer)
         return builder, zygote, reader
 
     async def _request_shutdown(self, builder: Child, writer: asyncio.StreamWriter) -> None:
@@ -226,8 +229,8 @@ class Builders:
         span.start_time.FromMicroseconds(int(since * 1e6))
         span.duration.FromMicroseconds(max(0, round((time.time() - since) * 1e6)))
         result: Any = answer.get("result")
-        cache = self._settings.cache
-        built = [[str(digest), str(key), f"{cache}/{key}{_SUFFIX}"] for digest, key in answer.get("libraries", [])]
+        places = ((digest, key, place(self._settings.cache, key)) for digest, key in answer.get("libraries", []))
+        built = [list(map(str, each)) for each in places]
         return BuildOutcome(
             span,
             [json_format.ParseDict(said, pb.NativeBuild()) for said in answer.get("builds", [])],

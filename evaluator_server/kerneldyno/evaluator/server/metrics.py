@@ -163,7 +163,7 @@ class Metrics:
         full = build.headers == pb.NativeBuild.HEADERS_FULL
         how = "failed" if build.failed else "cached" if build.cached else "full" if full else "lean"
         self._builds.labels(how).inc()
-        if not build.cached:
+        if not (build.cached or build.failed):  # how long a failed one took is not reported
             self._build_seconds.observe(build.seconds)
 
     def show_build_cache(self, size: int, entries: int, evictions: int) -> None:

@@ -20,6 +20,15 @@ MOST_LOG = 32 * 1024
 _MOST_HEAD = 1 << 20
 
 
+#: How the names of entries end.
+SUFFIX = ".library"
+
+
+def place(directory: Path, key: str) -> Path:
+    """Return where the entry of a key is, or would be."""
+    return directory / f"{key}{SUFFIX}"
+
+
 @dataclass(frozen=True, slots=True)
 class Library:
     """One built library."""
