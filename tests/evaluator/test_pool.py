@@ -223,3 +223,37 @@ async def test_a_reference_does_not_wait_for_ever_for_a_runner_like_the_candidat
     spares = paced([2.10] * 12)
     assert (await spares.pool.take_like(spares.runner(1.98), full_queues=False)).pace == 2.10
     assert len(spares.ready) == 11
+
+
+class SlowStarts(CpuDevice):
+    """A device on which runners with full queues start slowly, so that the pool keeps none of them ready."""
+
+    quick_start_environment = MappingProxyType({"QUEUES": "1"})
+
+
+async def born(zygote: socket.socket, pace: float) -> list[socket.socket]:
+    """Answer the pool's next order with a warm runner of this pace."""
+    _, ends = await asked(zygote)
+    wire.send(ends[0], {"ok": "ready", "pace": pace})
+    return ends
+
+
+async def test_runners_that_a_search_leaves_over_serve_the_next_ones() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        made = Pool(ours, SlowStarts(), "cpu:0", spares=0, memory_bytes=1 << 30)
+        ends = []
+        first = asyncio.create_task(made.take(full_queues=True))
+        ends += await born(theirs, 100.0)
+        search = asyncio.create_task(made.take_like(await first, full_queues=True))
+        for pace in (110.0, 111.0, 101.0):  # two of the other class, then its own
+            ends += await born(theirs, pace)
+        assert (await search).pace == 101.0
+        # Nothing more is started: the two that were left over serve.
+        second = await made.take(full_queues=True, classes={2})
+        assert (await made.take_like(second, full_queues=True)).pace == 111.0
+        assert made.spawns == 4
+        for end in ends:
+            end.close()
+        await made.close()
+        assert not made.runners

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import gc
 import logging
-import re
 import time
 import warnings
 from collections.abc import Callable
@@ -37,6 +36,7 @@ from .results import verdict
 from .results.record import Finished, Record
 from .results.stages import Stages
 from .results.times import Times
+from .runners import streams
 from .runners.handle import RunnerGarbled, RunnerGone, RunnerStartError
 from .runners.side import Sizes
 from .timing import roofline
@@ -62,9 +62,6 @@ _WRONG_VALUES = ("values", "non-finite", "precision")
 #: How often a candidate waits for a device that others keep busy, and for how many seconds each time.
 _BUSY_RETRIES = 20
 _BUSY_SECONDS = 1.0
-#: Sources that may use several streams. They name streams, or something that uses them: graphs may have branches, and
-#: recurrent layers of libraries have their own streams. If a source hides this, its streams wait for each other.
-_STREAMS = re.compile("stream|graph|rnn|lstm|gru|compile", re.IGNORECASE)
 
 
 class LeakError(Exception):
@@ -340,7 +337,8 @@ class Lane:
         Both sides then run in runners that are made for that.
         """
         spec, context = self._spec, self._context
-        if any(_STREAMS.search(source) for source in (spec.kernel_code, spec.reference_code)):
+        files = (text for _, text in spec.kernel_files)
+        if streams.may_use_several((spec.kernel_code, spec.reference_code, *files)):
             return True
         if not (spec.run_performance and context.device.quick_start_environment):
             return False
@@ -402,6 +400,7 @@ class Lane:
         context = self._context
         async with context.pool.lease.work():
             await context.references.clear()
+            await context.pool.end_left_over()
             context.problems.clear()
             gc.collect()
             context.device.clear()

@@ -248,6 +248,7 @@ class Service:
                 }
             )
             await self._context.references.expire()
+            await self._context.pool.expire()
             self._check_idle()
             await asyncio.sleep(1)
 

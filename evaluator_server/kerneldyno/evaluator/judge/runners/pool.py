@@ -29,6 +29,10 @@ _MAX_FAILURES = 3
 _SAME_PACE = 1.025
 #: Most runners that are started to find one of the same class.
 _TRIES = 8
+#: Most runners with full queues that are kept when such a search leaves them over, and for how many seconds. To start
+#: one takes seconds.
+_MOST_LEFT_OVER = 2
+_LEFT_OVER_SECONDS = 30.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,6 +64,8 @@ class Pool:
         self.lease = Lease(self.runners)
         #: For each class, the sum of the paces in cycles, and their number.
         self._classes: list[tuple[float, int]] = []
+        #: Runners with full queues that nobody has used, and since when (monotonic, seconds).
+        self._left_over: list[tuple[Runner, float]] = []
         #: Number of spares that came back and exceed the wanted number.
         self._surplus = 0
         self.spawns = 0
@@ -149,7 +155,7 @@ class Pool:
         It belongs to one of these pace classes, if such a runner is ready. Raises RunnerStartError.
         """
         if full_queues and self._device.quick_start_environment:
-            runner = await self._make()
+            runner = self._take_left_over(classes) or self._take_left_over() or await self._make()
         else:
             runner = await self._take_spare()
             if classes and self.class_of(runner) not in classes:
@@ -178,24 +184,48 @@ class Pool:
         Raises RunnerStartError.
         """
         wanted = self.class_of(other)
+        made = full_queues and bool(self._device.quick_start_environment)
+        if made and (runner := self._take_left_over({wanted})) is not None:
+            return runner
         found: list[Runner] = []
         try:
             for _ in range(_TRIES):
-                found.append(
-                    await self._make()
-                    if full_queues and self._device.quick_start_environment
-                    else await self._take_spare()
-                )
+                found.append(await self._make() if made else await self._take_spare())
                 if self.class_of(found[-1]) == wanted:
                     break
             return found.pop()
         finally:
             for runner in found:
-                if full_queues and self._device.quick_start_environment:
-                    await self.discard(runner)
+                if made:
+                    await self._leave_over(runner)
                 else:
                     self._surplus += 1
                     self._ready.put_nowait(runner)
+
+    async def end_left_over(self, older_than: float = 0.0) -> None:
+        """End the runners that searches have left over, at least `older_than` seconds ago."""
+        until = time.monotonic() - older_than
+        old = [runner for runner, since in self._left_over if since <= until]
+        self._left_over = [each for each in self._left_over if each[1] > until]
+        for runner in old:
+            await self.discard(runner)
+
+    async def expire(self) -> None:
+        """End the runners that nobody has used for a while."""
+        await self.end_left_over(_LEFT_OVER_SECONDS)
+
+    def _take_left_over(self, classes: Collection[int] = ()) -> Runner | None:
+        """Return a runner that a search has left over, of one of these classes if there are any; None if there is none."""
+        for each in self._left_over:
+            if not each[0].has_ended and (not classes or self.class_of(each[0]) in classes):
+                self._left_over.remove(each)
+                return each[0]
+        return None
+
+    async def _leave_over(self, runner: Runner) -> None:
+        self._left_over.append((runner, time.monotonic()))
+        if len(self._left_over) > _MOST_LEFT_OVER:
+            await self.discard(self._left_over.pop(0)[0])
 
     async def _make(self) -> Runner:
         """Start a runner now, with as many attempts as a spare gets. Raises RunnerStartError."""
