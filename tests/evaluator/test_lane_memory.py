@@ -96,13 +96,17 @@ async def work() -> AsyncIterator[None]:
     yield
 
 
+async def end_left_over() -> None:
+    """End none: there are none."""
+
+
 def context(device: Device, references: Kept | None = None, problems: Kept | None = None) -> SimpleNamespace:
     return SimpleNamespace(
         device=device,
         ledger=Ledger(16 * GIB),
         references=references or References(),
         problems=problems or Problems(),
-        pool=SimpleNamespace(lease=SimpleNamespace(work=work)),
+        pool=SimpleNamespace(lease=SimpleNamespace(work=work), end_left_over=end_left_over),
     )
 
 
@@ -187,6 +191,11 @@ def test_another_failure_of_the_reference_stays_its_own(alone: bool) -> None:
         (torch.OutOfMemoryError("cuMemAlloc_v2: out of memory"), True, 0),
         (MemoryError(), True, 0),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes."), True, 4096),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True, 0),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), True, 0),
+        (RuntimeError("cuFFT error: CUFFT_ALLOC_FAILED"), True, 0),
+        (RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be"), True, 0),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling"), False, 0),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False, 0),
         (torch.OutOfMemoryError("Tried to allocate 1.2.3 GiB"), True, 0),
         (torch.OutOfMemoryError("Tried to allocate . GiB"), True, 0),

@@ -94,6 +94,14 @@ def test_whatever_a_runner_says_it_raised_it_failed(said: Any) -> None:
     assert received(result) == result
 
 
+@pytest.mark.parametrize("library", ["CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", "out of memory"])
+def test_a_library_without_device_memory_has_lacked_memory_although_torch_has_no_name_for_it(library: str) -> None:
+    """Neighbours may have filled the device: then the candidate is judged again, alone."""
+    error = ErrorDescription("RuntimeError", ("RuntimeError",), f"CUDA error: {library}", "")
+    result = verdict.raised("compile", error, LIMITS)
+    assert (result.outcome, result.out_of_memory.memory) == (pb.EvalResult.OUT_OF_MEMORY, "device")
+
+
 def test_what_only_looks_like_a_name_of_a_base_is_none() -> None:
     assert read_error({"bases": "MemoryError"}).bases == ()
     assert read_error({"bases": ["MemoryError", 3]}).bases == ("MemoryError", "3")

@@ -11,7 +11,11 @@ import torch
 
 #: torch's message when the host's memory has run out; it has no exception of its own for that.
 _NO_HOST_MEMORY = "can't allocate memory"
-_NAMED = re.compile(rf"\b(OutOfMemoryError|MemoryError)\b|{_NO_HOST_MEMORY}")
+#: How CUDA and its libraries say that the device's memory has run out, in errors that torch raises under other names.
+_NO_DEVICE_MEMORY = re.compile(
+    r"CUDA (driver )?error: out of memory|\bCU\w+_ALLOC_FAILED\b|\bCUDA_ERROR_OUT_OF_MEMORY\b"
+)
+_NAMED = re.compile(rf"\b(OutOfMemoryError|MemoryError)\b|{_NO_HOST_MEMORY}|{_NO_DEVICE_MEMORY.pattern}")
 _ASKED_OF_HOST = re.compile(r"tried to allocate (\d{1,18}) bytes")
 _SIZE = r"(?P<number>\d{1,9}(\.\d{1,9})?) (?P<unit>bytes|KiB|MiB|GiB)"
 _ASKED = re.compile(f"Tried to allocate {_SIZE}")
@@ -22,7 +26,17 @@ _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 def is_lack_of_memory(error: BaseException) -> bool:
     """Return True if `error` means that memory has run out, of the device or of the host."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or _NO_HOST_MEMORY in str(error)
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return _NO_HOST_MEMORY in str(error) or says_device_lacks_memory(str(error))
+
+
+def says_device_lacks_memory(message: str) -> bool:
+    """Return True if the message of an exception means that the device's memory has run out.
+
+    torch has an exception of its own only for its own allocator; a library's handle or a kernel may need memory too.
+    """
+    return _NO_DEVICE_MEMORY.search(message) is not None
 
 
 def text_means_lack_of_memory(text: str) -> bool:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from kerneldyno.v1 import evaluation_pb2 as pb
 
+from ...shared.out_of_memory import says_device_lacks_memory
 from ...shared.tracebacks import ErrorDescription
 from ...walls.limits import MAX_TASKS
 from ..comparison.evidence import Mismatch
@@ -125,7 +126,7 @@ def raised(stage: str, error: ErrorDescription, limits: Limits, findings: Sequen
     if "NotPlainTensorError" in bases:
         lazy = finding("T04", pb.Finding.SEVERITY_REJECT, f"the candidate returned {evidence.message}")
         return rejected([*findings, lazy], None, compiled=True)
-    if "OutOfMemoryError" in bases or "MemoryError" in bases:
+    if bases & {"OutOfMemoryError", "MemoryError"} or says_device_lacks_memory(evidence.message):
         memory = "host" if "MemoryError" in bases else "device"
         limit = limits.host if memory == "host" else limits.device
         lacking = pb.OutOfMemoryEvidence(memory=memory, stage=stage, detail=sentence, limit_bytes=limit)
