@@ -8,6 +8,8 @@ import pytest
 
 from kerneldyno.evaluator.judge.timing import processors
 from kerneldyno.evaluator.judge.timing.processors import Processors
+from kerneldyno.evaluator.shared import cores
+from kerneldyno.evaluator.shared.cores import siblings
 
 pytestmark = pytest.mark.pure
 
@@ -34,7 +36,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(host.available))
     monkeypatch.setattr(os, "sched_setaffinity", lambda _, chosen: host.move(chosen))
     monkeypatch.setattr(processors, "_loop", host.loop)
-    monkeypatch.setattr(processors, "_siblings", lambda processor: {processor})
+    monkeypatch.setattr(processors, "siblings", lambda processor: {processor})
     return host
 
 
@@ -44,7 +46,7 @@ def test_the_judge_keeps_off_the_processor_on_which_it_has_things_timed(host: Ho
 
 
 def test_and_off_the_core_that_it_is_on(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processors, "_siblings", lambda processor: {processor, (processor + 8) % 16})
+    monkeypatch.setattr(processors, "siblings", lambda processor: {processor, (processor + 8) % 16})
     assert Processors((0, 1), roams=False).chosen == 11
     assert host.at == {0, 1, 2, 8, 9, 10}
 
@@ -127,5 +129,20 @@ def test_a_processor_that_was_taken_away_is_not_chosen(host: Host, monkeypatch: 
 
 def test_linux_says_which_processors_share_a_core() -> None:
     mine = min(os.sched_getaffinity(0))
-    assert mine in (processors._siblings(mine) or {mine})
-    assert processors._siblings(1 << 20) == set()
+    assert mine in (siblings(mine) or {mine})
+    assert siblings(1 << 20) == set()
+
+
+@pytest.mark.parametrize(("count", "taken"), [(1, {0, 8}), (2, {0, 8}), (3, {0, 1, 8, 9}), (99, set(range(16)))])
+def test_work_that_is_kept_to_few_processors_is_kept_to_whole_cores(
+    count: int, taken: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cores, "siblings", lambda processor: {processor % 8, processor % 8 + 8})
+    assert cores.first_of(range(16), count) == taken
+
+
+def test_only_processors_that_this_process_may_use_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "siblings", lambda processor: {processor % 8, processor % 8 + 8})
+    assert cores.first_of({3, 4, 11}, 2) == {3, 11}
+    monkeypatch.setattr(cores, "siblings", lambda _: set())
+    assert cores.first_of({3, 4, 11}, 2) == {3, 4}

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from kerneldyno.evaluator.builder.cache import BuildCache
+from kerneldyno.evaluator.builder.places import Places
 from kerneldyno.evaluator.builder.workshop import BuildError, BuildLateError, Built, NotBuiltError, Workshop
 from kerneldyno.evaluator.judge.runners.handle import (
     ExitReport,
@@ -82,6 +83,7 @@ class Process:
                 await asyncio.wait_for(self.pool.gate.wait(), timeout)
             except TimeoutError:
                 raise RunnerLate from None
+        await asyncio.sleep(self.pool.seconds)
         return self.pool.act(order, self.descriptors[0])
 
 
@@ -97,6 +99,8 @@ class Pool:
     memory_bytes: int = 1 << 30
     orders: list[dict[str, Any]] = field(default_factory=list)
     limits: list[float] = field(default_factory=list)
+    #: Seconds that a process takes.
+    seconds: float = 0.0
     alive: int = 0
     most_alive: int = 0
     overdue: list[bool] = field(default_factory=list)
@@ -153,7 +157,7 @@ def cache(tmp_path: Path) -> BuildCache:
 
 @pytest.fixture
 def workshop(pool: Pool, cache: BuildCache) -> Workshop:
-    return Workshop(pool, cache, Toolchain(), places=2)
+    return Workshop(pool, cache, Toolchain(), Places(2))
 
 
 def entries(cache: BuildCache) -> list[str]:
@@ -319,6 +323,41 @@ async def test_too_much_memory_is_an_error_of_the_build(workshop: Workshop, pool
     pool.act, pool.report = fails(RunnerGone()), replace(ENDED, out_of_memory=True)
     with pytest.raises(BuildError, match="more than 1024 MiB of memory"):
         await workshop.get(BUILD, LIMIT)
+    pool.act, pool.report = wrote(CONTENT), ENDED
+    assert (await workshop.get(BUILD, LIMIT)).library.content == CONTENT, "another time there may be enough"
+
+
+async def test_who_writes_too_large_a_file_is_told_the_limit(workshop: Workshop, pool: Pool) -> None:
+    pool.act = wrote(
+        b"", log="c++: internal compiler error: File size limit exceeded signal terminated program cc1plus"
+    )
+    with pytest.raises(BuildError, match="a file of a build may have 1024 MiB"):
+        await workshop.get(BUILD, LIMIT)
+
+
+async def test_the_limit_is_for_all_libraries_of_a_candidate_together(workshop: Workshop, pool: Pool) -> None:
+    """Otherwise a candidate of many libraries could keep all builders for long."""
+    pool.seconds = 0.2
+    got, spent = await workshop.get_all(
+        [replace(BUILD, name=f"n{number}") for number in range(8)], limit=0.5, spent=0.0
+    )
+    assert spent > 0.5
+    assert sum(isinstance(each, Built) for each in got) < 8
+    assert any(isinstance(each, asyncio.CancelledError) for each in got)
+    assert workshop.places.running == 0
+
+
+async def test_time_that_others_spent_on_a_library_does_not_count(workshop: Workshop, pool: Pool) -> None:
+    pool.seconds = 0.2
+    await workshop.get(BUILD, LIMIT)
+    assert (await workshop.get_all([BUILD], limit=0.1, spent=0.0))[1] == 0.0
+
+
+async def test_time_of_earlier_rounds_counts(workshop: Workshop, pool: Pool) -> None:
+    pool.seconds = 0.2
+    got, spent = await workshop.get_all([BUILD], limit=1.0, spent=0.95)
+    assert isinstance(got[0], Built)
+    assert spent > 1.0
 
 
 async def test_a_build_that_is_late_is_ended_and_not_remembered(
@@ -337,7 +376,7 @@ async def test_a_process_that_does_not_start_is_our_fault(workshop: Workshop, po
     pool.start_error = RunnerStartError("no memory")
     with pytest.raises(RunnerStartError):
         await workshop.get(BUILD, LIMIT)
-    assert workshop.running == 0
+    assert workshop.places.running == 0
     pool.start_error = None
     assert not (await workshop.get(BUILD, LIMIT)).cached
 
@@ -371,13 +410,13 @@ async def test_equal_builds_at_the_same_time_run_once(workshop: Workshop, pool: 
     pool.gate.clear()
     waiting = [asyncio.create_task(workshop.get(NativeBuild.from_json(BUILD.to_json()), LIMIT)) for _ in range(5)]
     await eventually(lambda: pool.orders)
-    assert workshop.running == 1
+    assert workshop.places.running == 1
     pool.gate.set()
     built = await asyncio.gather(*waiting)
     assert len(pool.orders) == 1
     assert [each.cached for each in built] == [False, True, True, True, True]
     assert len({each.library for each in built}) == 1
-    assert workshop.running == 0
+    assert workshop.places.running == 0
     assert not workshop._jobs
 
 
@@ -422,7 +461,7 @@ async def test_when_all_give_up_the_build_ends(workshop: Workshop, cache: BuildC
     await asyncio.gather(*waiting, return_exceptions=True)
     await eventually(lambda: not pool.alive)
     assert entries(cache) == []
-    assert workshop.running == 0
+    assert workshop.places.running == 0
     pool.gate.set()
     assert not (await workshop.get(BUILD, LIMIT)).cached
     assert len(pool.orders) == 2
@@ -446,7 +485,7 @@ async def test_no_more_builds_run_at_once_than_there_are_places(workshop: Worksh
     waiting = [asyncio.create_task(workshop.get(build, LIMIT)) for build in builds]
     await eventually(lambda: len(pool.orders) == 2)
     await asyncio.sleep(0.05)
-    assert (len(pool.orders), workshop.running) == (2, 2)
+    assert (len(pool.orders), workshop.places.running) == (2, 2)
     pool.gate.set()
     built = await asyncio.gather(*waiting)
     assert [each.library.name for each in built] == [build.name for build in builds]
@@ -467,7 +506,7 @@ async def test_the_short_limit_of_one_is_not_the_limit_of_another(workshop: Work
 
 
 async def test_a_full_disk_costs_nobody_the_library(pool: Pool, tmp_path: Path) -> None:
-    workshop = Workshop(pool, BuildCache(tmp_path / "small", 10), Toolchain(), places=1)
+    workshop = Workshop(pool, BuildCache(tmp_path / "small", 10), Toolchain(), Places(1))
     for number in (1, 2):
         built = await workshop.get(BUILD, LIMIT)
         assert (built.cached, built.library.content) == (False, CONTENT)

@@ -877,8 +877,8 @@ class StageTimeouts(_message.Message):
 
     @_builtins.property
     def build_timeout(self) -> _duration_pb2.Duration:
-        """Building one library of the candidate's native code before it gets a device, from the start of its compilers. Absent
-        means 300 s.
+        """Building the candidate's native code before it gets a device: the time of the compilers of all its libraries together,
+        without the wait for a builder. Absent means 300 s.
         """
 
     def __init__(

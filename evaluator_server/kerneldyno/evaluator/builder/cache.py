@@ -42,7 +42,7 @@ class BuildCache:
         Raises:
             CacheError: It cannot be created, or others could write to it.
         """
-        self._directory = directory
+        self.directory = directory
         self._limit = limit
         self.evictions = 0
         #: Bytes of all entries together, and their number, as last seen.
@@ -69,7 +69,7 @@ class BuildCache:
 
     def path(self, key: str) -> Path:
         """Return where the entry of a key is, or would be."""
-        return library_file.place(self._directory, key)
+        return library_file.place(self.directory, key)
 
     def find(self, key: str) -> Library | None:
         """Return the library of a key, and note that it was used."""
@@ -95,7 +95,7 @@ class BuildCache:
         part = ""
         try:
             self._make_room(len(content))
-            handle, part = tempfile.mkstemp(dir=self._directory, suffix=_UNFINISHED)
+            handle, part = tempfile.mkstemp(dir=self.directory, suffix=_UNFINISHED)
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
             os.replace(part, path)
@@ -108,7 +108,7 @@ class BuildCache:
     def _make_room(self, size: int) -> None:
         """Count the entries, and delete those used longest ago until `size` bytes more fit. Raises OSError."""
         found = []
-        for path in self._directory.glob(f"*{library_file.SUFFIX}"):
+        for path in self.directory.glob(f"*{library_file.SUFFIX}"):
             with contextlib.suppress(FileNotFoundError):  # another evaluator may share the directory
                 status = path.stat()
                 found.append((status.st_mtime, status.st_size, path))

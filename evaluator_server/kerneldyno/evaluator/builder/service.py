@@ -1,6 +1,7 @@
 """The builder's conversation with the evaluator server: a candidate's request becomes libraries, or its verdict.
 
-Frames from the server: `build` (attempt, request), `cancel` (attempt), `shutdown`. To the server: `ready`, or `fatal`
+Frames from the server: `build` (attempt, request), `cancel` (attempt), `places` (how many builds may run at once from now
+on), `shutdown`. To the server: `ready`, or `fatal`
 before the exit; `built` for each attempt; `stats` every second. `built` names the libraries in the cache by the digest
 of their build. It has a result only if the candidate cannot be imported because a build has failed, or if a build was
 too slow. In every other case the attempt goes on to a device, where its runner builds what is missing.
@@ -11,6 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from google.protobuf import json_format
@@ -27,8 +30,9 @@ from ..judge.runners.pool import Pool
 from ..shared import wire
 from ..shared.native_build import NativeBuild
 from ..shared.spec import EvalSpec
-from ..walls import namespaces
+from ..walls import namespaces, root
 from .cache import BuildCache
+from .places import Places
 from .plan import Planner
 from .toolchain import Toolchain
 from .workshop import BuildError, BuildLateError, Built, NotBuiltError, Workshop
@@ -57,8 +61,9 @@ class Service:
     ) -> None:
         """Create it. `device` is the CPU, which the self-test of the walls needs."""
         self._pool = Pool(zygote, device, "cpu:0", spares=0, memory_bytes=memory_bytes)
-        self._workshop = Workshop(self._pool, cache, toolchain, places)
-        self._planner = Planner(self._pool, toolchain.architecture)
+        self._places = Places(places)
+        self._workshop = Workshop(self._pool, cache, toolchain, self._places)
+        self._planner = Planner(self._pool, self._places, toolchain.architecture)
         self._memory_bytes = memory_bytes
         self._sandbox = sandbox
         self._attempts: dict[str, asyncio.Task[None]] = {}
@@ -71,7 +76,7 @@ class Service:
             self._send({"op": "fatal", "detail": problem})
             await self._writer.drain()
             return EXIT_FATAL
-        self._send({"op": "ready", "places": self._workshop.places})
+        self._send({"op": "ready"})
         header = asyncio.create_task(self._compile_header())
         teller = asyncio.create_task(self._tell_stats())
         try:
@@ -93,7 +98,7 @@ class Service:
         walls = self._pool.walls
         if not (walls.namespaces or walls.filters or namespaces.host_is_root()):
             return "without namespaces and Landlock, candidates of the same user could write to the build cache"
-        return ""
+        return "" if namespaces.host_is_root() else _why_readable(self._workshop.cache.directory, root.visible_paths())
 
     async def _compile_header(self) -> None:
         try:
@@ -110,6 +115,8 @@ class Service:
                 case "cancel":
                     if task := self._attempts.get(frame["attempt"]):
                         task.cancel()
+                case "places":
+                    self._places.count = frame["places"]
                 case "shutdown":
                     return
 
@@ -129,6 +136,7 @@ class Service:
         """Build what a candidate wants, and fill in the answer to the server."""
         failures = answer["failures"]
         seen: set[str] = set()
+        spent = 0.0  # seconds of its compilers, also of those that ran side by side
         for _ in range(_ROUNDS):
             scouted = await self._planner.scout(spec, failures)
             if scouted.error is not None:
@@ -136,8 +144,10 @@ class Service:
                 return
             new = [build for build in scouted.builds if build.digest not in seen]
             seen.update(build.digest for build in new)
-            got = await self._get_all(new, spec.limits.build)
+            got, spent = await self._workshop.get_all(new, spec.limits.build, spent)
             failed = False
+            if spent > spec.limits.build:
+                answer["result"] = _plain(verdict.late("build", spec.limits.build, 0.0))
             for build, each in zip(new, got, strict=True):
                 if isinstance(each, asyncio.CancelledError):
                     continue
@@ -155,28 +165,13 @@ class Service:
             if not failed or answer["result"] is not None:
                 return
 
-    async def _get_all(self, builds: list[NativeBuild], limit: float) -> list[Built | BaseException]:
-        """Return what became of each build. When one is too slow, the others are cancelled: the verdict is known."""
-        tasks = [asyncio.create_task(self._workshop.get(build, limit)) for build in builds]
-        pending = set(tasks)
-        try:
-            while pending:
-                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                if any(isinstance(task.exception(), BuildLateError) for task in done):
-                    break
-        finally:
-            for task in tasks:
-                task.cancel()
-            got = await asyncio.gather(*tasks, return_exceptions=True)
-        return got
-
     async def _tell_stats(self) -> None:
         while True:
             cache = self._workshop.cache
             self._send(
                 {
                     "op": "stats",
-                    "running": self._workshop.running,
+                    "running": self._places.running,
                     "cache_bytes": cache.size,
                     "cache_entries": cache.entries,
                     "cache_evictions": cache.evictions,
@@ -187,6 +182,14 @@ class Service:
     def _send(self, frame: wire.Frame) -> None:
         assert self._writer is not None
         wire.write_frame(self._writer, frame)
+
+
+def _why_readable(cache: Path, visible: Iterable[str]) -> str:
+    """Return why candidates of the same user could read the build cache, or ""."""
+    for path in visible:
+        if cache.resolve().is_relative_to(path):
+            return f"the build cache {cache} lies in {path}, which candidates may read; set --build-cache"
+    return ""
 
 
 def _report(built: Built) -> pb.NativeBuild:

@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +18,9 @@ from ..judge.runners.handle import RunnerGarbled, RunnerGone, RunnerLate
 from ..judge.runners.pool import Pool
 from ..shared.library_file import MOST_BYTES, MOST_LOG, Library
 from ..shared.native_build import NativeBuild
+from ..walls.limits import MAX_FILE_BYTES
 from .cache import BuildCache
+from .places import Places
 from .toolchain import Toolchain
 
 _log = logging.getLogger("kerneldyno.builder")
@@ -28,12 +31,19 @@ _MOST_STEPS = 100
 _HEADER_SECONDS = 120.0
 #: Most builds of which it is remembered that the compilers refused them.
 _MOST_REFUSALS = 512
+#: What gcc prints when a file grows beyond the sandbox's limit, and what it does not say.
+_FILE_LIMIT = "File size limit exceeded"
+_TOO_LARGE = f"a file of a build may have {MAX_FILE_BYTES >> 20} MiB: build smaller arrays and fewer templates"
 _THIS_GPU = re.compile(r"(^| )--?(arch|code|gpu-architecture|gpu-code)[= ]native\b")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class BuildError(Exception):
     """The compilers refused a library; the message is theirs."""
+
+
+class BuildMemoryError(BuildError):
+    """The compilers needed more memory than they may have, or than there was. That may differ the next time."""
 
 
 class NotBuiltError(Exception):
@@ -60,24 +70,18 @@ class Built:
 
 @dataclass(slots=True)
 class Workshop:
-    """Builds libraries in processes of `pool`, at most `places` at once."""
+    """Builds libraries in processes of `pool`, as many at once as there are places."""
 
     pool: Pool
     cache: BuildCache
     toolchain: Toolchain
-    places: int
+    places: Places
     #: Builds that run or wait, by key and time limit: who grants more time must not get the verdict of less.
     _jobs: dict[tuple[str, float], _Job] = field(default_factory=dict)
     #: The compilers' messages for builds that they have refused, by key; the oldest go first.
     _refusals: dict[str, str] = field(default_factory=dict)
-    _free: asyncio.Semaphore = field(init=False)
     #: The header for bindings, compiled ahead; a sealed memory file.
     _header: int | None = None
-    #: Builds that run now.
-    running: int = 0
-
-    def __post_init__(self) -> None:
-        self._free = asyncio.Semaphore(self.places)
 
     async def compile_header(self) -> None:
         """Have the header for bindings compiled ahead; later builds use it. Without it they take two seconds more."""
@@ -100,6 +104,29 @@ class Workshop:
             else:
                 os.close(memory_file)
 
+    async def get_all(
+        self, builds: Sequence[NativeBuild], limit: float, spent: float
+    ) -> tuple[list[Built | BaseException], float]:
+        """Have the libraries of one candidate built, side by side. Return what became of each build, and the seconds spent.
+
+        `spent` are seconds that compilers have spent on this candidate before. Once they exceed the limit, or one build
+        alone does, the verdict is known, and the builds that still run are cancelled.
+        """
+        tasks = [asyncio.create_task(self.get(build, limit)) for build in builds]
+        pending = set(tasks)
+        try:
+            while pending and spent <= limit:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                built = [task.result() for task in done if task.exception() is None]
+                spent += sum(each.library.seconds for each in built if not each.cached)
+                if any(isinstance(task.exception(), BuildLateError) for task in done):
+                    break
+        finally:
+            for task in tasks:
+                task.cancel()
+            got = await asyncio.gather(*tasks, return_exceptions=True)
+        return got, spent
+
     async def get(self, build: NativeBuild, limit: float) -> Built:
         """Return the library of a build.
 
@@ -108,7 +135,7 @@ class Workshop:
             limit: Time limit in seconds, from the start of the compilers.
 
         Raises:
-            BuildError: The compilers refused it.
+            BuildError: The compilers refused it, or (BuildMemoryError) needed too much memory.
             BuildLateError: They were too slow.
             NotBuiltError: It must be built elsewhere.
         """
@@ -134,17 +161,16 @@ class Workshop:
                     del self._jobs[key, limit]
 
     async def _build(self, key: str, build: NativeBuild, limit: float) -> Library:
-        async with self._free:
-            self.running += 1
+        async with self.places.one():
             try:
                 library = await self._compile(key, build, limit)
+            except BuildMemoryError:
+                raise
             except BuildError as error:
                 self._refusals[key] = str(error)
                 if len(self._refusals) > _MOST_REFUSALS:
                     del self._refusals[next(iter(self._refusals))]
                 raise
-            finally:
-                self.running -= 1
         self.cache.add(library)
         return library
 
@@ -170,7 +196,7 @@ class Workshop:
                 raise BuildLateError
             if gone:
                 if report.out_of_memory:
-                    raise BuildError(f"the compilers used more than {self.pool.memory_bytes >> 20} MiB of memory")
+                    raise BuildMemoryError(f"the compilers used more than {self.pool.memory_bytes >> 20} MiB of memory")
                 raise NotBuiltError(f"a compiler process ended: {report.logs[-500:]}")
             # Read it only now: the process and all its descendants have ended, so nobody can change it any more.
             return _library(key, build, answer, seconds, memory_file)
@@ -187,7 +213,8 @@ def _library(key: str, build: NativeBuild, answer: Any, seconds: float, memory_f
     except (LookupError, TypeError, ValueError, OverflowError) as error:
         raise NotBuiltError(f"malformed answer: {error}") from None
     if not size:
-        raise BuildError(_CONTROL.sub("", log[:MOST_LOG]))
+        hint = f"; {_TOO_LARGE}" if _FILE_LIMIT in log else ""
+        raise BuildError(_CONTROL.sub("", log[:MOST_LOG]) + hint)
     if size > MOST_BYTES or size != os.fstat(memory_file).st_size:
         raise NotBuiltError("the library has another size than was said")
     return Library(key, build.name, lean, seconds, steps, os.pread(memory_file, size, 0))

@@ -7,6 +7,7 @@ If the builder dies, hangs or must not serve, attempts come back without librari
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
@@ -23,7 +24,7 @@ from google.protobuf import json_format
 from kerneldyno.rpc import jsonio
 from kerneldyno.v1 import evaluation_pb2 as pb
 
-from ..shared import wire
+from ..shared import cores, wire
 from ..shared.library_file import place
 from .attempt import Attempt, BuildOutcome
 from .child_process import Child, describe_exit
@@ -37,6 +38,10 @@ _START_SECONDS = 120.0
 _SILENCE_SECONDS = 60.0
 #: Delay in seconds before a restart. It is the first value after a useful life, else it doubles up to the last one.
 _FIRST_BACKOFF, _LAST_BACKOFF = 0.5, 60.0
+#: Processors that a build uses: nvcc's two passes and the binding run side by side.
+_PROCESSORS_A_BUILD = 2
+#: Part of the places for builds that is left while all lanes are busy. It is whole while half of the lanes are free.
+_LEAST_PART = 0.125
 _SHUTDOWN_SECONDS = 2.0
 _READ_BUFFER = 1024 * 1024
 _BROKEN_PROTOCOL = (wire.ProtocolError, json_format.ParseError, LookupError, TypeError, ValueError, AttributeError)
@@ -46,7 +51,7 @@ _BROKEN_PROTOCOL = (wire.ProtocolError, json_format.ParseError, LookupError, Typ
 class BuilderSettings:
     """How to start the builder. The commands lack the flags that every zygote or builder gets."""
 
-    #: Builds at once; 0: there are no builders.
+    #: Builds at once while no lane is busy; 0: there are no builders.
     places: int
     cache: Path
     cache_bytes: int
@@ -57,6 +62,15 @@ class BuilderSettings:
     at_once: bool = True
     zygote_command: tuple[str, ...] = (sys.executable, "-m", "kerneldyno.evaluator.runner.zygote")
     builder_command: tuple[str, ...] = (sys.executable, "-m", "kerneldyno.evaluator.builder")
+
+    def beside(self, busy_lanes: int, lanes: int) -> int:
+        """Return how many builds may run at once while so many of all lanes are busy.
+
+        All of them if lanes wait for candidates. If all lanes are busy, more builds would only lengthen the line for
+        lanes, and take processors from those who have one; then it is an eighth. Builds never stop entirely.
+        """
+        free = 1.0 - busy_lanes / lanes if lanes else 1.0
+        return max(1, round(self.places * min(1.0, _LEAST_PART + 2 * (1.0 - _LEAST_PART) * free)))
 
     def zygote(self, fd: int) -> list[str]:
         """Return the zygote's whole command line."""
@@ -85,9 +99,12 @@ class Builders:
         self._wanted = asyncio.Event()
         #: To a builder that is ready, and to one that may not be ready yet.
         self._writer: asyncio.StreamWriter | None = None
+        self._zygote: Child | None = None
         self._starting: asyncio.StreamWriter | None = None
         #: False after a start has failed, until one succeeds: then attempts do not wait.
         self._hopeful = settings.places > 0
+        #: Builds that may run at once now.
+        self._places_now = settings.places
         self._last_frame = 0.0
 
     @property
@@ -109,6 +126,13 @@ class Builders:
             self._return(attempt.token)
         elif self._writer is not None:
             self._order(attempt)
+
+    def share(self, busy_lanes: int, lanes: int) -> None:
+        """Leave processors to the candidates in busy lanes: the more of all lanes are busy, the fewer builds begin."""
+        places = self._settings.beside(busy_lanes, lanes)
+        if places != self._places_now:
+            self._places_now = places
+            self._tell_places()
 
     def cancel(self, attempt: Attempt) -> None:
         """End the building of an attempt, which comes back at once. Ignore attempts that are not being built."""
@@ -164,7 +188,8 @@ class Builders:
     async def _start(self, stack: AsyncExitStack) -> tuple[Child, Child, asyncio.StreamReader]:
         ours, theirs = (stack.enter_context(end) for end in socket.socketpair())
         builder_end, zygote_end = (stack.enter_context(end) for end in socket.socketpair())
-        zygote = await Child.start("zygote/builder", self._settings.zygote(zygote_end.fileno()), [zygote_end.fileno()])
+        fd = zygote_end.fileno()
+        self._zygote = zygote = await Child.start("zygote/builder", self._settings.zygote(fd), [fd])
         stack.push_async_callback(zygote.end, 1.0)
         fds = [theirs.fileno(), builder_end.fileno()]
         builder = await Child.start("builder", self._settings.builder(*fds), fds)
@@ -191,6 +216,7 @@ class Builders:
                     case "ready":
                         self._writer, self._hopeful = self._starting, True
                         _log.info("event=builder_ready places=%d", self._settings.places)
+                        self._tell_places()
                         for attempt, _ in list(self._building.values()):
                             self._order(attempt)
                     case "built":
@@ -207,6 +233,17 @@ class Builders:
         except _BROKEN_PROTOCOL as error:
             return f"the builder broke the protocol: {type(error).__name__}: {str(error)[:200]}"
         return "the builder closed its control socket"
+
+    def _tell_places(self) -> None:
+        """Bound the builds that begin from now on: their number, and the processors that they may use."""
+        if self._writer is None or self._zygote is None:
+            return
+        wire.write_frame(self._writer, {"op": "places", "places": self._places_now})
+        processors = os.sched_getaffinity(0)
+        if self._places_now < self.places:
+            processors = cores.first_of(processors, _PROCESSORS_A_BUILD * self._places_now)
+        with contextlib.suppress(OSError):  # it has ended
+            os.sched_setaffinity(self._zygote.pid, processors)  # what it forks inherits it
 
     def _order(self, attempt: Attempt) -> None:
         assert self._writer is not None

@@ -317,6 +317,8 @@ class Node:
 
     def _dispatch(self) -> None:
         self._line.dispatch()
+        if self.builders is not None:
+            self.builders.share(sum(cell.running for cell in self.cells), self.description.lanes)
         self._metrics.waiting.set(len(self._line))
 
     async def _until(self, condition: Callable[[], bool]) -> None:

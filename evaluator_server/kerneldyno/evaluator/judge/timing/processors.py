@@ -10,11 +10,11 @@ side that is woken gets a processor that is quick at that moment.
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import time
 from collections.abc import Collection
-from pathlib import Path
+
+from ...shared.cores import siblings
 
 #: Steps of the loop that measures how quick a processor is (18 us), and the number of runs; the quickest run counts.
 _STEPS, _RUNS = 1500, 3
@@ -23,8 +23,6 @@ _STEPS, _RUNS = 1500, 3
 _QUICK = 1.2
 #: Least number of processors that leaves a choice.
 _ENOUGH = 4
-#: The file that lists the processors that share a core with a given one.
-_SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 
 class Processors:
@@ -96,7 +94,7 @@ class Processors:
         """Move this process to other processors, and off the same core, if there is another."""
         others = self._all - {processor}
         with contextlib.suppress(OSError):
-            os.sched_setaffinity(0, others - _siblings(processor) or others)
+            os.sched_setaffinity(0, others - siblings(processor) or others)
 
 
 def _loop() -> float:
@@ -104,13 +102,3 @@ def _loop() -> float:
     for _ in range(_STEPS):
         pass
     return time.perf_counter() - began
-
-
-@functools.cache  # called in each visit of a timing
-def _siblings(processor: int) -> set[int]:
-    """Return the processors that share a core with this one, as Linux lists them ("3,11", "2-3")."""
-    with contextlib.suppress(OSError, ValueError):
-        listed = Path(_SIBLINGS.format(processor)).read_text(encoding="ascii").strip()
-        bounds = [part.split("-") for part in listed.split(",")]
-        return {each for first, *last in bounds for each in range(int(first), int((last or [first])[0]) + 1)}
-    return set()
