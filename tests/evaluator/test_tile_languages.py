@@ -28,6 +28,7 @@ from kerneldyno.evaluator.backends.tilelang import TilelangBackend
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.runner import profiler
 from kerneldyno.evaluator.server import registry
+from tests.evaluator import judge_harness
 from tests.evaluator.judge_harness import Judge, request
 
 LANGUAGES = ("cute", "cutile", "tilelang")
@@ -309,6 +310,7 @@ def test_the_real_package_has_what_is_replaced(name: str, tmp_path: Path, monkey
     assert launches.count == 0
 
 
+@pytest.mark.skipif(judge_harness.DEVICE != "cpu:0", reason="candidates of the CPU target need tensors of the CPU")
 @pytest.mark.skipif("tilelang" not in registry.backend_names(), reason="kerneldyno[tilelang] is not installed")
 @pytest.mark.parametrize(
     ("answer", "outcome", "findings"),
