@@ -1,4 +1,4 @@
-"""Places for builds, and for scouts: how many may run at once, which changes while they run."""
+"""Places for builds: how many may run at once, which changes while they run."""
 
 from __future__ import annotations
 

@@ -17,7 +17,6 @@ from ..judge.runners.pool import Pool
 from ..shared.native_build import NativeBuild, of_files
 from ..shared.spec import EvalSpec
 from ..shared.tracebacks import ErrorDescription
-from .places import Places
 
 _log = logging.getLogger("kerneldyno.builder")
 
@@ -41,12 +40,11 @@ class Scouted:
 
 
 class Planner:
-    """Finds the libraries of candidates. Its processes take places like builds, because they need as much."""
+    """Finds the libraries of candidates. Its processes take no places of builds, because a hostile one may hang."""
 
-    def __init__(self, pool: Pool, places: Places, architecture: str) -> None:
+    def __init__(self, pool: Pool, architecture: str) -> None:
         """Create it. `architecture` is the GPU's, as in TORCH_CUDA_ARCH_LIST."""
         self._pool = pool
-        self._places = places
         self._architecture = architecture
         self._sketches: OrderedDict[str, dict[str, Any] | None] = OrderedDict()
 
@@ -97,9 +95,8 @@ class Planner:
         return self._sketches[key]
 
     async def _ask(self, role: str, order: dict[str, Any]) -> Any:
-        async with self._places.one():
-            runner = await self._pool.spawn(role=role, descriptors=[])
-            try:
-                return (await runner.ask(order, _SCOUT_SECONDS)).get("ok")
-            finally:
-                await self._pool.discard(runner)
+        runner = await self._pool.spawn(role=role, descriptors=[])
+        try:
+            return (await runner.ask(order, _SCOUT_SECONDS)).get("ok")
+        finally:
+            await self._pool.discard(runner)

@@ -63,7 +63,7 @@ class Service:
         self._pool = Pool(zygote, device, "cpu:0", spares=0, memory_bytes=memory_bytes)
         self._places = Places(places)
         self._workshop = Workshop(self._pool, cache, toolchain, self._places)
-        self._planner = Planner(self._pool, self._places, toolchain.architecture)
+        self._planner = Planner(self._pool, toolchain.architecture)
         self._memory_bytes = memory_bytes
         self._sandbox = sandbox
         self._attempts: dict[str, asyncio.Task[None]] = {}
