@@ -74,6 +74,9 @@ class Device(ABC):
     def warm_up(self) -> None:
         """Initialise the device in this process, so that no candidate's first call has to."""
 
+    def divide_memory(self) -> None:  # noqa: B027  (only the CPU shares its memory with the rest of the process)
+        """Runner: make what an allocation costs independent of earlier work, from now on."""
+
     @abstractmethod
     def describe(self) -> DeviceDescription:
         """Return what the device is: model name, memory, driver version and CUDA version."""

@@ -41,6 +41,9 @@ class CpuDevice(Device):
         # problems.
         torch.set_num_threads(1)
         torch.ones(8).sum().item()
+        heap.keep()
+
+    def divide_memory(self) -> None:
         heap.divide()
 
     def describe(self) -> DeviceDescription:

@@ -1,4 +1,4 @@
-"""The heap of a process on the CPU device. It is made alike in all processes before anything is timed.
+"""The heap of a process on the CPU device. It is made alike in all runners before anything is timed.
 
 glibc takes a block from a hole that earlier frees have left (if several fit, in turn), else from the top of the heap,
 else from the system. And a freed block that was aligned is slightly too small for the next block of its size. So the
@@ -6,6 +6,9 @@ same call reuses the memory that it has just used in one process, alternates bet
 to newly mapped pages in a third, as long as each process lives: a ReLU of 4 MiB took 0.30 or 0.45 ms, eight operations
 on 256 KiB 0.33 or 0.42 ms. Here blocks of 64 KiB and more come from the system, anew in every call, and for smaller
 blocks there are no holes at first.
+
+New pages are slow: where nothing is timed, as in judges, processes keep the blocks that they free. A judge that took new
+pages needed twice the time for problems of some MiB.
 
 Sources: glibc's manual, "Malloc Tunable Parameters" and "Statistics for Memory Allocation with malloc"
 (https://sourceware.org/glibc/manual/latest/html_node/The-GNU-Allocator.html). With another C library nothing happens.
@@ -23,6 +26,8 @@ _SOILED = 0x01
 #: Blocks of at least this size (bytes) come from the system, unless a hole or the top has room.
 _LARGE = 64 << 10
 _NEVER = 1 << 30
+#: The largest block (bytes) that glibc can keep, and how much it keeps at the top of the heap.
+_LARGEST_KEPT, _KEPT = 32 << 20, 512 << 20
 #: Sizes of the blocks that fill holes, in bytes. glibc serves smaller blocks last in, first out, in every process.
 _LARGEST_PLUG, _SMALLEST_PLUG = 8 << 20, 1 << 10
 
@@ -51,6 +56,13 @@ def _library() -> ctypes.CDLL | None:
 
 
 _libc = _library()
+
+
+def keep() -> None:
+    """Make glibc keep freed blocks for later ones, in this process from now on, until `divide` or `give_back`."""
+    if _libc is not None:
+        _libc.mallopt(_MMAP_THRESHOLD, _LARGEST_KEPT)
+        _libc.mallopt(_TRIM_THRESHOLD, _KEPT)
 
 
 def divide() -> None:

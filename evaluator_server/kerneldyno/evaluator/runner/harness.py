@@ -64,6 +64,7 @@ def run(channel: socket.socket, shared_fds: list[int], frame: wire.Frame, scratc
         stream.reconfigure(line_buffering=True)
     device = open_device(str(frame["device"]))
     device.warm_up()
+    device.divide_memory()
     for backend in backends().values():
         backend.warm_up(device)
     if device.kind == "cpu":
