@@ -1,4 +1,4 @@
-"""Setup of all tests: hypothesis, interrupts, the markers of pyproject.toml, and fixtures for a judge and services."""
+"""Setup of all tests: hypothesis, interrupts, build caches, the markers of pyproject.toml, a judge and services."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 
-from tests import lifetime, purity, sampling
+from tests import lifetime, own_caches, purity, sampling
 
 if TYPE_CHECKING:
     from kerneldyno.client import LocalServices
@@ -80,7 +80,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tell tests/sampling.py and hypothesis whether this run is a sample."""
+    """Set up build caches. Tell tests/sampling.py and hypothesis whether this run is a sample."""
+    own_caches.use(config)
     sampling.is_sample = config.getoption("corpus") == "sample"
     # How long an example takes depends on what else the machine does. A sample has the same examples each time.
     settings.register_profile(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+import tempfile
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -341,6 +342,13 @@ def test_what_is_left_out_is_derived(tmp_path: Path) -> None:
     (tmp_path / "dev/nvidia0").touch()
     (gpu,) = load(["--lanes=3", "--spares=1", "--sandbox=require"], {}, tmp_path).cells()
     assert (gpu.device, gpu.lanes, gpu.spares, gpu.sandbox) == ("cuda:0", 3, 1, "require")
+
+
+def test_servers_of_tests_have_a_build_cache_of_their_own() -> None:
+    """tests/own_caches.py sets it up; the user's own cache would make tests depend on earlier runs."""
+    cache = load(["--devices=cpu"]).build_cache
+    assert cache.parts[-2:] == ("kerneldyno", "builds")
+    assert cache.is_relative_to(tempfile.gettempdir())
 
 
 def test_each_judge_is_told_which_share_of_the_host_is_its_devices(tmp_path: Path) -> None:

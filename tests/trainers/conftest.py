@@ -9,6 +9,10 @@ import importlib.util
 import os
 from importlib.metadata import entry_points
 
+import pytest
+
+from tests import own_caches
+
 #: Packages that each kind of test imports.
 _NEEDS = {"verl": ("verl", "transfer_queue", "ray"), "trl": ("trl",), "deploy_ray": ("ray",)}
 
@@ -29,3 +33,8 @@ if not any(entry.name == "kerneldyno" for entry in entry_points(group="verl.plug
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Set up build caches, as tests/conftest.py does, which these tests do not use."""
+    own_caches.use(config)
