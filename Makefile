@@ -14,10 +14,10 @@ PROTO_VENV := .venv-proto
 TRAINERS_VENV := .venv-trainers
 RELEASE_VENV := .venv-release
 
-.PHONY: help setup setup-trainers demo check test test-pure test-one test-gpu test-trainers chaos fmt lint typecheck proto proto-check layout bench tiny-rl dashboards docs release-check matrix sbom clean
+.PHONY: help setup setup-trainers demo check test test-together test-alone test-pure test-one test-gpu test-trainers chaos fmt lint typecheck proto proto-check layout bench tiny-rl dashboards docs release-check matrix sbom clean
 
 help:
-	@echo "make demo       judge 80 real candidates (76 without a GPU) through a real scheduler and evaluator (GPU if there is one)"
+	@echo "make demo       judge 81 real candidates (76 without a GPU) through a real scheduler and evaluator (GPU if there is one)"
 	@echo "make check      lint, typecheck and the pure tests, in a minute"
 	@echo "make test       run the tests that need no GPU, with a sample of the corpora and of random examples (CORPUS=whole: all)"
 	@echo "make test-one   run one test: T=tests/rpc/test_tls.py::test_name"
@@ -67,9 +67,16 @@ check: $(READY)
 test-pure: $(READY)
 	$(PYTHON) -m pytest -q -m "pure and not gpu" --ignore=tests/trainers -n $(PROCESSORS) --dist loadfile
 
-# Files that may run beside each other, each on one worker, and then those that must have the machine to themselves.
 test: $(READY)
+	$(MAKE) --no-print-directory test-together
+	$(MAKE) --no-print-directory test-alone
+
+# Files that may run beside each other, each on one worker.
+test-together: $(READY)
 	$(PYTHON) -m pytest -m "not gpu and not alone" --corpus=$(CORPUS) -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+# Tests that must have the machine to themselves.
+test-alone: $(READY)
 	$(PYTHON) -m pytest -m "alone and not gpu" --corpus=$(CORPUS) $(ALONE)
 
 # make test-one T=tests/rpc/test_tls.py::test_x, or any other arguments of pytest.

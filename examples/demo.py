@@ -26,7 +26,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, KernelDynoError, LocalServiceError, LocalServices
+from kerneldyno.client import (
+    AsyncClient,
+    EvalRequest,
+    EvalResult,
+    KernelDynoError,
+    LocalServiceError,
+    LocalServices,
+    read_candidate,
+)
 from kerneldyno.rewards.speedups import counted_speedup
 from kerneldyno.rpc.jsonio import request_from_json, stage_name
 from kerneldyno.v1.evaluation_pb2 import Finding
@@ -63,16 +71,22 @@ class Candidate:
 
     @property
     def label(self) -> str:
-        """Name of its file."""
+        """Name of its file or folder."""
         return self.name.partition("/")[2]
+
+    @property
+    def path(self) -> Path:
+        """Its file, or the folder of a candidate of several files."""
+        folder = PROBLEMS / self.name
+        return folder if folder.is_dir() else PROBLEMS / f"{self.name}.py"
 
     def request(self, extra: dict[str, Any]) -> EvalRequest:
         """Return the request for this candidate."""
         return request_from_json(
             {
+                **read_candidate(self.path),
                 "id": self.name,
                 "reference_code": (PROBLEMS / self.problem / "reference.py").read_text(),
-                "kernel_code": (PROBLEMS / f"{self.name}.py").read_text(),
                 "backend": self.backend,
                 "timeouts": self.timeouts,
                 **extra,
@@ -253,8 +267,10 @@ class Demo:
                 f"{60 * len(self._results) / self._seconds:.0f} candidates a minute ({self._seconds:.1f} s in all)",
             ),
         ]
-        if left_out := len(self._all) - len(self._candidates):
-            lines.append(("left out", f"{left_out} that need an NVIDIA GPU"))
+        if left_out := [row for row in self._all if row not in self._candidates]:
+            languages = ", ".join(sorted({row.backend for row in left_out}))
+            why = f"in languages that are not installed: {languages}" if self._on_gpu else "that need an NVIDIA GPU"
+            lines.append(("left out", f"{len(left_out)} {why}"))
         for service, url, numbers in self._metrics:
             said = ", ".join(f"{name} {value:g}" for name, value in numbers)
             lines.append((service, f"{url} said: {said}"))

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from kerneldyno.client import read_candidate
 from kerneldyno.evaluator.backends import backends
 from kerneldyno.rpc.jsonio import request_from_json
 from kerneldyno.rpc.validation import effective, validate
@@ -39,6 +40,12 @@ def outcomes(row: dict[str, Any]) -> list[str]:
     return expected if isinstance(expected, list) else [expected]
 
 
+def source(name: str) -> Path:
+    """Return the file of a candidate, or the folder of one that has several files."""
+    folder = PROBLEMS / name
+    return folder if folder.is_dir() else PROBLEMS / f"{name}.py"
+
+
 def test_there_is_enough_to_show() -> None:
     on_any_device = [name for name, row in EXPECTED.items() if row.get("device") != "cuda"]
     assert len({name.partition("/")[0] for name in EXPECTED}) >= 10
@@ -48,7 +55,9 @@ def test_there_is_enough_to_show() -> None:
 
 def test_the_table_lists_every_candidate_and_nothing_else() -> None:
     files = {f"{path.parent.name}/{path.stem}" for path in PROBLEMS.glob("*/*.py") if path.stem != "reference"}
-    assert files == set(EXPECTED)
+    folders = {f"{path.parent.parent.name}/{path.parent.name}" for path in PROBLEMS.glob("*/*/candidate.py")}
+    assert files | folders == set(EXPECTED)
+    assert not files & folders
     assert {path.name for path in PROBLEMS.iterdir() if path.is_dir()} == {name.partition("/")[0] for name in EXPECTED}
 
 
@@ -66,9 +75,9 @@ def test_each_row_makes_a_valid_request(name: str) -> None:
     assert row.get("device", "cuda") == "cuda"
     request = request_from_json(
         {
+            **read_candidate(source(name)),
             "id": name,
             "reference_code": (PROBLEMS / name.partition("/")[0] / "reference.py").read_text(),
-            "kernel_code": (PROBLEMS / f"{name}.py").read_text(),
             "backend": row["backend"],
             "timeouts": row.get("timeouts"),
         }
@@ -86,7 +95,7 @@ def test_references_have_the_kernelbench_form(path: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name in EXPECTED if name != "relu/syntax_error"])
 def test_each_candidate_says_in_one_line_what_it_is(name: str) -> None:
-    tree = ast.parse((PROBLEMS / f"{name}.py").read_text())
+    tree = ast.parse(read_candidate(source(name))["kernel_code"])
     docstring = ast.get_docstring(tree)
     assert docstring is not None
     assert "\n" not in docstring

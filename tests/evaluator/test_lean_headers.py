@@ -312,6 +312,7 @@ def test_a_library_that_is_too_large_is_built_only_once(tmp_path: Path) -> None:
     assert [name.split()[-1] for name, _ in answer["steps"]] == ["a.cpp", "link"]
 
 
+_BINDING = "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {\n"
 SOURCE = """
 #include <torch/extension.h>
 
@@ -392,14 +393,20 @@ def assert_same(got: list[torch.Tensor], wanted: list[torch.Tensor]) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_library_with_lean_headers_does_what_one_with_all_headers_does(build: Build) -> None:
+    """The second source uses a module of torch, so it is compiled with all headers at once."""
     few, few_path = build("few", ("main.cpp", SOURCE))
     assert few["log"] == ""
     assert few["lean"] is True
-    every, every_path = build("every", ("main.cpp", f"{SOURCE}// this word needs all headers: autograd\n"))
-    assert every["log"] == ""
-    assert every["lean"] is False
+    function = "at::Tensor gelu(at::Tensor x) { return torch::nn::functional::gelu(x); }\n"
+    source = SOURCE.replace(_BINDING, f'{function}{_BINDING}    m.def("gelu", &gelu);\n')
+    every, every_path = build("every", ("main.cpp", source))
+    assert (every["log"], every["lean"]) == ("", False)
+    assert [name.split()[-1] for name, _ in every["steps"]] == ["main.cpp", "link"]
     assert_same(results(imported("few", few_path)), expected())
-    assert_same(results(imported("every", every_path)), expected())
+    module = imported("every", every_path)
+    assert_same(results(module), expected())
+    x = torch.arange(4.0)
+    assert torch.equal(module.gelu(x), torch.nn.functional.gelu(x))
 
 
 @pytest.mark.long
@@ -422,29 +429,15 @@ def test_a_library_of_operators_that_prints_needs_only_lean_headers(build: Build
 def test_a_source_that_only_all_headers_can_compile_is_compiled_with_them(build: Build) -> None:
     """Nothing in the text says that it needs them; the first compilation shows it."""
     source = (
-        "#include <torch/extension.h>\n"
+        "#include <torch/types.h>\n"
         "at::TensorIterator make(at::Tensor& y, at::Tensor x) { return at::TensorIterator::unary_op(y, x); }\n"
         "int64_t count(at::Tensor x) { auto y = x.clone(); return make(y, x).numel(); }\n"
-        'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("count", &count); }\n'
+        'TORCH_LIBRARY(kerneldyno_test_iterator, m) { m.def("count", &count); }\n'
     )
     assert lean.is_possible(source)
     answer, path = build("iterator", ("main.cpp", source))
     assert answer["log"] == ""
     assert answer["lean"] is False
     assert [name.split()[-1] for name, _ in answer["steps"]] == ["main.cpp", "main.cpp", "link"]
-    assert imported("iterator", path).count(torch.ones(2, 3)) == 6
-
-
-@pytest.mark.long
-@pytest.mark.timeout(600)
-def test_a_source_with_modules_of_torch_is_compiled_with_all_headers_at_once(build: Build) -> None:
-    source = (
-        "#include <torch/extension.h>\n"
-        "at::Tensor f(at::Tensor x) { return torch::nn::functional::gelu(x); }\n"
-        'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("f", &f); }\n'
-    )
-    answer, path = build("modules", ("main.cpp", source))
-    assert (answer["log"], answer["lean"]) == ("", False)
-    assert len(answer["steps"]) == 2
-    x = torch.arange(4.0)
-    assert torch.equal(imported("modules", path).f(x), torch.nn.functional.gelu(x))
+    torch.ops.load_library(str(path))  # type: ignore[no-untyped-call]
+    assert torch.ops.kerneldyno_test_iterator.count(torch.ones(2, 3)) == 6

@@ -127,7 +127,8 @@ async def test_merged_requests_are_linked(address: str, collector: Collector) ->
 
 async def test_the_trace_goes_on_after_a_crash_of_the_scheduler(collector: Collector, tmp_path: Path) -> None:
     where = f"127.0.0.1:{free_port()}"
-    options = ("--listen", where, "--store", f"sqlite:{tmp_path / 'journal'}")
+    # A long lease: on a busy machine the node takes a while to find the second scheduler.
+    options = ("--listen", where, "--store", f"sqlite:{tmp_path / 'journal'}", "--lease", "60")
     requests = [request("running", "sleep=2.5"), request("waiting", "sleep=0.1")]
     with traced_scheduler(collector.endpoint, *options) as first:
         async with node(where, "n1", lanes=1) as worker:
