@@ -15,7 +15,7 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
-CLIENTS, EACH = 4, sampling.count(100, 40)
+CLIENTS, EACH = 4, sampling.count(60, 40)
 MEBIBYTE = 1 << 20
 
 

@@ -107,7 +107,7 @@ SCOUTS = {
     "closes_everything": in_scout("os.closerange(0, 256)"),
     "raises": in_scout("raise SystemError('not here')"),
     "forks": in_scout("for _ in range(200): os.fork()"),
-    "floods": in_scout('for number in range(1000): build(f"flood{number}", number)'),
+    "floods": in_scout('for number in range(1000): build(f"flood{number}", number, f"int flood{number};")'),
     "asks_for_100_megabytes": in_scout('build("large", 3, SOURCE + "//" + "x" * 100_000_000)'),
     "asks_for_a_build_of_its_own_rules": in_scout('os.environ["CXX"] = "./evil"\nbuild("own", 3)'),
     "takes_all_memory": in_scout("kept = []\nwhile True: kept.append(b'x' * (1 << 28))"),

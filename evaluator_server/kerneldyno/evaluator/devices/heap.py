@@ -59,7 +59,10 @@ _libc = _library()
 
 
 def keep() -> None:
-    """Make glibc keep freed blocks for later ones, in this process from now on, until `divide` or `give_back`."""
+    """Make glibc keep freed blocks for later ones, in this process from now on.
+
+    `divide` ends that, and `give_back` returns what is kept at that moment.
+    """
     if _libc is not None:
         _libc.mallopt(_MMAP_THRESHOLD, _LARGEST_KEPT)
         _libc.mallopt(_TRIM_THRESHOLD, _KEPT)
