@@ -144,10 +144,10 @@ async def pool() -> AsyncIterator[Pool]:
     """The pool, with an open gate. After the test, no process and no descriptor may be left."""
     made = Pool()
     made.gate.set()
-    before = len(os.listdir("/proc/self/fd"))
+    before = set(os.listdir("/proc/self/fd"))  # earlier tests may have left some, which the garbage collector closes
     yield made
     assert made.alive == 0
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert set(os.listdir("/proc/self/fd")) <= before
 
 
 @pytest.fixture

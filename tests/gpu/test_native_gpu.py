@@ -8,7 +8,13 @@ import pytest
 
 from kerneldyno.client import EvalRequest, LocalServices, read_candidate
 from kerneldyno.rpc.jsonio import request_from_json
-from kerneldyno.v1.evaluation_pb2 import PROVENANCE_POLICY_REQUIRE_OWN_KERNELS, KernelUse, NativeBuild
+from kerneldyno.v1.evaluation_pb2 import (
+    PROVENANCE_POLICY_REQUIRE_OWN_KERNELS,
+    STAGE_BUILDING,
+    STAGE_QUEUED,
+    KernelUse,
+    NativeBuild,
+)
 from tests.e2e.e2e_harness import PROBLEMS, outcome
 from tests.gpu.test_gpu import judged
 
@@ -47,9 +53,10 @@ class ModelNew(torch.nn.Module):
 def softmax(*replaced: tuple[str, str]) -> EvalRequest:
     """Return a request with the example of several files, with changes in its softmax.cu."""
     asked: dict[str, Any] = read_candidate(PROBLEMS / "softmax" / "cuda_files")
+    (written,) = [each for each in asked["kernel_files"] if each["path"] == "softmax.cu"]
     for old, new in replaced:
-        assert old in asked["kernel_files"]["softmax.cu"]
-        asked["kernel_files"]["softmax.cu"] = asked["kernel_files"]["softmax.cu"].replace(old, new)
+        assert old in written["content"]
+        written["content"] = written["content"].replace(old, new)
     return request("softmax", **asked)
 
 
@@ -78,9 +85,10 @@ async def test_raw_cuda_that_is_wrong_is_incorrect(gpu_services: LocalServices) 
     assert outcome(result) == "INCORRECT", result
 
 
-async def test_raw_cuda_that_does_not_compile_never_gets_a_device(gpu_services: LocalServices) -> None:
+async def test_raw_cuda_that_does_not_compile_never_gets_a_lane(gpu_services: LocalServices) -> None:
     result = await judged(gpu_services, softmax(("float total = 0.f;", "float total = nothing;")))
-    assert (outcome(result), result.attempts) == ("COMPILE_ERROR", 0), result
+    assert outcome(result) == "COMPILE_ERROR", result
+    assert {span.stage for span in result.stages} <= {STAGE_QUEUED, STAGE_BUILDING}, result
     assert "softmax.cu" in result.compile_error.message
 
 
