@@ -69,8 +69,8 @@ def _preload_compiler() -> None:
     with tempfile.TemporaryDirectory(prefix="kerneldyno-triton-") as cache:
         os.environ["TRITON_CACHE_DIR"] = cache
         try:
-            driver.set_active(CudaDriver())
             triton_key()
+            driver.set_active(CudaDriver())
         except Exception as error:  # for example no compiler: each runner will report it
             sys.stderr.write(f"Triton's helper library could not be built in advance: {error}\n")
         finally:

@@ -70,6 +70,9 @@ class Device(ABC):
     kind: str
     torch_device: torch.device
 
+    #: The compute capability, like "9.0"; empty for a device without one, on which nothing is compiled.
+    architecture: str = ""
+
     @abstractmethod
     def warm_up(self) -> None:
         """Initialise the device in this process, so that no candidate's first call has to."""

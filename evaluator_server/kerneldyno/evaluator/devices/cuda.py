@@ -76,6 +76,11 @@ class CudaDevice(Device):
     def _stream_of_graphs(self) -> torch.cuda.Stream:
         return _stream(self.torch_device)  # one for all graphs: libraries make workspaces per stream
 
+    @functools.cached_property
+    def architecture(self) -> str:  # type: ignore[override]
+        major, minor = torch.cuda.get_device_capability(self.torch_device)
+        return f"{major}.{minor}"
+
     def warm_up(self) -> None:
         torch.cuda.set_device(self.torch_device)
         torch.zeros(1, device=self.torch_device).add_(1)

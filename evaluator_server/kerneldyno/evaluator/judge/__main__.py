@@ -10,11 +10,17 @@ import os
 import signal
 import socket
 import sys
+from importlib import metadata
 
 from kerneldyno.rpc.version import VERSION
 
 from ..shared import wire
 from ..shared.startup import die_with, see_only
+
+#: Size in MiB of the pieces in which the judge's allocator maps device memory (torch's own: 20), and the first version
+#: of torch with this setting.
+_SEGMENT_MIB = 128
+_LARGER_SEGMENTS = (2, 11)
 
 
 def main() -> int:
@@ -43,9 +49,11 @@ def main() -> int:
 def _serve(args: argparse.Namespace) -> int:
     # Trainers like to set CUDA_DEVICE_MAX_CONNECTIONS=1. With a single queue to the device, work that waits at a gate
     # would block the work that opens the gate. Problems of all sizes come and go; without expandable segments, the
-    # remains of large blocks add up to tens of gigabytes.
+    # remains of large blocks add up to tens of gigabytes. Each segment is mapped by four calls of the driver, for each
+    # of which all GPUs of the host wait for one lock; so they are large where torch can make them so.
     os.environ.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
-    os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    larger = f",large_segment_size_mb:{_SEGMENT_MIB}" if _torch_version() >= _LARGER_SEGMENTS else ""
+    os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", f"expandable_segments:True{larger}")
     # Import torch only now: it reads the environment when it is imported. Objects of imported modules stay alive, so
     # garbage collection would only cost time.
     gc.disable()
@@ -81,6 +89,11 @@ def _serve(args: argparse.Namespace) -> int:
         share=(args.number, args.devices),
     )
     return asyncio.run(Service(settings, device, zygote).serve(socket.socket(fileno=args.control_fd)))
+
+
+def _torch_version() -> tuple[int, ...]:
+    """Return major and minor version of torch without importing it."""
+    return tuple(int(part) for part in metadata.version("torch").split(".")[:2])
 
 
 def _fair_memory(kind: str, runners: int) -> int:

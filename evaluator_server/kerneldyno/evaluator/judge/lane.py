@@ -28,6 +28,7 @@ from .checks import provenance
 from .checks.candidate import Candidate
 from .checks.correctness import check
 from .checks.libraries import NONE, Libraries
+from .checks.rehearsal import Rehearsal
 from .context import JudgeContext
 from .memory import footprint
 from .problems import examination, trial
@@ -240,6 +241,8 @@ class Lane:
 
     async def _judge(self, built: BuiltProblem, memory: contextlib.AsyncExitStack) -> pb.EvalResult:
         context, spec, record = self._context, self._spec, self._record
+        beforehand = Rehearsal(context.pool, context.device.architecture, spec, built.problem)
+        rehearsal = await memory.enter_async_context(beforehand)
         found, capacity = built.footprint, context.ledger.capacity
         within = int(_CAREFUL * capacity) if self._alone else capacity
         sizes = found.sizes(context.device, within, timed=spec.run_performance)
@@ -253,6 +256,7 @@ class Lane:
         self._use = _use(found, min(self._planned, capacity), limits.device)
         # Fixed cases are not secret, and may differ in size. Random ones are drawn when they are needed.
         trials = [await self._prepare(built, number, rough=True) for number in range(built.problem.cases or 1)]
+        await rehearsal.must_succeed(trials[0].inputs, limits)
         self._full_queues = await self._needs_full_queues(built, trials[0])
         classes = context.references.classes(spec, full_queues=self._full_queues)
         runner = await context.pool.take(full_queues=self._full_queues, classes=classes)

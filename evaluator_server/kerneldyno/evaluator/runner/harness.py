@@ -15,10 +15,8 @@ import contextlib
 import dataclasses
 import faulthandler
 import gc
-import io
 import os
 import socket
-import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -59,9 +57,6 @@ def run(channel: socket.socket, shared_fds: list[int], frame: wire.Frame, scratc
         scratch: The runner's scratch directory.
     """
     faulthandler.enable()
-    for stream in (sys.stdout, sys.stderr):  # a crash must not lose output in a buffer
-        assert isinstance(stream, io.TextIOWrapper)
-        stream.reconfigure(line_buffering=True)
     device = open_device(str(frame["device"]))
     device.warm_up()
     device.divide_memory()

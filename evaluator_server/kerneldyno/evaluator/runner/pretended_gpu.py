@@ -1,21 +1,41 @@
-"""A GPU that is not there, for scouts: tensors on it have shapes and no memory, and say that they are on "cuda:0".
+"""A GPU that is not there, for scouts and rehearsals: tensors on it have shapes and no memory, and say "cuda:0".
 
 Candidates often build native code only if there is a GPU, or if their inputs are on one.
 """
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from dataclasses import dataclass
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+
+from ..shared import tree
 
 _META = torch.device("meta")
 _GPU = torch.device("cuda", 0)
 #: What a candidate is told about the device besides its architecture. If it writes one of these into a source, the
 #: runner finds another source, and builds it itself.
 _PROPERTIES = {"name": "NVIDIA GPU", "multi_processor_count": 132, "total_memory": 80 << 30, "warp_size": 32}
+#: Other answers of torch.cuda that may differ from those of the GPU.
+_GUESSED = ("get_device_name", "get_device_properties")
+
+
+@dataclass(slots=True)
+class Asked:
+    """What a candidate has asked of the GPU that is not there."""
+
+    #: It was asked anything at all.
+    anything: bool = False
+    #: An answer was a guess, which the GPU may not give: a value, or a property.
+    guesses: bool = False
+
+
+#: What was asked in this process. A process has one candidate.
+asked = Asked()
+
 #: What the value of a tensor without memory is taken to be.
 _VALUES = {
     torch.Tensor.item: 1.0,
@@ -26,6 +46,15 @@ _VALUES = {
 }
 
 
+#: Where a tensor is. `cuda` returns the tensor itself.
+_PLACES = {
+    torch.Tensor.is_cuda.__get__: True,  # type: ignore[attr-defined]
+    torch.Tensor.device.__get__: _GPU,
+    torch.Tensor.get_device: 0,
+    torch.Tensor.cuda: None,
+}
+
+
 class PretendedGpu(TorchFunctionMode):
     """While it is entered, devices called "cuda" are the device "meta", and tensors claim to be on the GPU."""
 
@@ -33,24 +62,22 @@ class PretendedGpu(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Answer for `func`, or call it with devices replaced."""
-        if func == torch.Tensor.is_cuda.__get__:  # type: ignore[attr-defined]
-            return True
-        if func == torch.Tensor.device.__get__:
-            return _GPU
-        if func == torch.Tensor.get_device:
-            return 0
-        if func == torch.Tensor.cuda:
-            return args[0]
+        if func in _PLACES:
+            asked.anything = True
+            return args[0] if func == torch.Tensor.cuda else _PLACES[func]
         if func in _VALUES and args[0].is_meta:
+            asked.anything = asked.guesses = True
             return _VALUES[func]
         replaced = {name: _replaced(value) for name, value in (kwargs or {}).items()}
         return func(*map(_replaced, args), **replaced)
 
 
 def _replaced(value: Any) -> Any:
-    if isinstance(value, torch.device):
-        return _META if value.type == "cuda" else value
-    return _META if isinstance(value, str) and value.partition(":")[0] == "cuda" else value
+    named = value.type if isinstance(value, torch.device) else value.partition(":")[0] if isinstance(value, str) else ""
+    if named != "cuda":
+        return value
+    asked.anything = True
+    return _META
 
 
 def install(architecture: str) -> None:
@@ -70,4 +97,33 @@ def install(architecture: str) -> None:
         **dict.fromkeys(("synchronize", "set_device", "init", "empty_cache", "manual_seed", "manual_seed_all")),
     }
     for name, answer in answers.items():
-        setattr(torch.cuda, name, lambda *_, _answer=answer, **__: _answer)
+        setattr(torch.cuda, name, _answering(answer, guessed=name in _GUESSED))
+
+
+def _answering(answer: Any, *, guessed: bool) -> Any:
+    def function(*_: Any, **__: Any) -> Any:
+        asked.anything = True
+        asked.guesses |= guessed
+        return answer
+
+    return function
+
+
+def construct_and_call(module: ModuleType, symbol: str, sketch: dict[str, Any]) -> None:
+    """Construct a candidate's class and call it, or call its function, on tensors without memory.
+
+    Args:
+        module: The imported candidate.
+        symbol: Name of the class or function.
+        sketch: The constructor's arguments (`args`, `kwargs`), and the call's (`inputs`, `specs`), as `sketch` makes them.
+
+    Raises:
+        BaseException: Whatever the candidate raises.
+    """
+    target = getattr(module, symbol)
+    with torch.no_grad(), _META:
+        if isinstance(target, type):
+            target = target(*tree.rebuild(sketch["args"], [], _META), **tree.rebuild(sketch["kwargs"], [], _META))
+        specs = [tree.TensorSpec.from_json(spec) for spec in sketch["specs"]]
+        inputs = [torch.empty_strided(spec.shape, spec.stride, dtype=spec.torch_dtype) for spec in specs]
+        target(*tree.rebuild(sketch["inputs"], inputs, _META))

@@ -19,9 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import torch
-
-from ..shared import tree, wire
+from ..shared import wire
 from ..shared.native_build import NATIVE, NativeBuild
 from ..shared.tracebacks import CANDIDATE_FILE, ErrorDescription, describe_error
 from . import extensions, pretended_gpu
@@ -98,7 +96,7 @@ def _scout(order: wire.Frame, scratch: str) -> dict[str, Any]:
         with pretended_gpu.PretendedGpu():
             module = import_candidate(order["source"], order["files"], scratch)
             if order["sketch"] is not None and len(_BUILD_CALL.findall(order["source"])) > len(notes.builds):
-                _construct_and_call(module, order["symbol"], order["sketch"])
+                pretended_gpu.construct_and_call(module, order["symbol"], order["sketch"])
     except BaseException as raised:
         if notes.caused(raised):
             error = describe_error(raised, CANDIDATE_FILE)
@@ -122,14 +120,3 @@ def _offer_native(build: NativeBuild, notes: _Notes) -> None:
             notes.provide(build, Path())
 
     sys.meta_path.insert(0, _Finder())
-
-
-def _construct_and_call(module: ModuleType, symbol: str, sketch: dict[str, Any]) -> None:
-    target = getattr(module, symbol)
-    meta = torch.device("meta")
-    with torch.no_grad(), meta:
-        if isinstance(target, type):
-            target = target(*tree.rebuild(sketch["args"], [], meta), **tree.rebuild(sketch["kwargs"], [], meta))
-        specs = [tree.TensorSpec.from_json(spec) for spec in sketch["specs"]]
-        inputs = [torch.empty_strided(spec.shape, spec.stride, dtype=spec.torch_dtype) for spec in specs]
-        target(*tree.rebuild(sketch["inputs"], inputs, meta))

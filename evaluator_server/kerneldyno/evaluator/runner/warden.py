@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import os
 import select
 import shutil
@@ -26,7 +27,13 @@ from ..walls import Layer, Walls, cgroup, limits, root
 from . import sandbox
 
 #: The module that a process runs, by its role; the zygote has imported it.
-PROGRAMS = {"runner": ".harness", "scout": ".scout", "sketch": ".sketch", "compiler": "..compiling.program"}
+PROGRAMS = {
+    "runner": ".harness",
+    "rehearsal": ".rehearsal",
+    "scout": ".scout",
+    "sketch": ".sketch",
+    "compiler": "..compiling.program",
+}
 #: How much captured output is kept, in bytes: from the beginning, and from the end.
 LOG_HEAD_BYTES = 8 * 1024
 LOG_TAIL_BYTES = 8 * 1024
@@ -188,6 +195,9 @@ class _Warden:
             _close_all_but(keep)
             scratch = sandbox.enter_scratch(self._walls, self._private)
             sandbox.drop_privileges(self._walls, scratch, dict(frame["environment"]))
+            for stream in (sys.stdout, sys.stderr):  # a crash must not lose output in a buffer
+                assert isinstance(stream, io.TextIOWrapper)
+                stream.reconfigure(line_buffering=True)
             program = importlib.import_module(PROGRAMS[frame["role"]], __package__)
             program.run(socket.socket(fileno=channel_fd), shared_fds, frame, scratch)
             status = 0

@@ -90,6 +90,9 @@ def _import_libraries(kind: str) -> None:
     harness.preload(kind)
     if kind != "cpu":
         _import_machinery_for_libraries()
+        _import_rules_without_memory()
+        for name in (".rehearsal", ".pretended_compiler"):
+            importlib.import_module(name, __package__)
     with contextlib.suppress(ImportError):  # otherwise Triton imports its fifty modules at the first launch
         import triton.experimental.gluon  # noqa: F401
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
@@ -105,15 +108,19 @@ def _import_machinery_for_libraries() -> None:
 
 
 def _import_builder_programs() -> None:
-    import torch
-
     _import_machinery_for_libraries()
+    _import_rules_without_memory()
     from ..compiling import program  # noqa: F401
     from . import scout, sketch  # noqa: F401
 
-    # torch imports its rules for tensors without memory when they are first needed.
+
+def _import_rules_without_memory() -> None:
+    """Have torch import its rules for tensors without memory, which it does when they are first needed."""
+    import torch
+
     with torch.device("meta"):
-        torch.nn.functional.conv2d(torch.empty(1, 1, 3, 3), torch.empty(1, 1, 3, 3))
+        made = torch.nn.functional.conv2d(torch.empty(1, 1, 3, 3), torch.empty(1, 1, 3, 3))
+        torch.empty_like(made)
 
 
 def _serve(judge: socket.socket, staging: str, delegated: Path | str) -> None:

@@ -49,6 +49,8 @@ FINDINGS = (
 #: Reasons for a restart of a judge.
 RESTART_CAUSES = ("judge", "zygote", "reference", "reference_timeout", "protocol", "silent", "start")
 RUNNER_EXITS = ("clean", "killed", "signal", "error")
+#: How rehearsals end.
+REHEARSALS = ("failed", "passed")
 SEVERITIES = ("info", "warning", "reject")
 CLOCKS = {
     pb.TimingStats.CLOCK_DEVICE_EVENTS: "device_events",
@@ -119,6 +121,7 @@ class Metrics:
         self.starting = gauge("starting_runners", "Runners that are not warm yet.", device=device)
         self.taken = gauge("taken_runners", "Runners that have a candidate.", device=device)
         self.runner_spawns = counter("runner_spawns", "Runners requested.", device=device)
+        self.rehearsals = counter("rehearsals", "Rehearsed candidates, by how it ended.", device=device, how=REHEARSALS)
         self.runner_exits = counter("runner_exits", "Ended runners, by how.", device=device, how=RUNNER_EXITS)
         self.cache_hits = counter("reference_cache_hits", "Evaluations whose problem was already built.", device=device)
         self.cache_misses = counter("reference_cache_misses", "Evaluations that built their problem.", device=device)
@@ -189,6 +192,7 @@ class DeviceMetrics:
         self._device = device
         self._spawns = metrics.runner_spawns.labels(device)
         self._exits = {how: metrics.runner_exits.labels(device, how) for how in RUNNER_EXITS}
+        self._rehearsals = {how: metrics.rehearsals.labels(device, how) for how in REHEARSALS}
         self._busy = metrics.busy_seconds.labels(device)
         self._hits = metrics.cache_hits.labels(device)
         self._misses = metrics.cache_misses.labels(device)
@@ -239,6 +243,9 @@ class DeviceMetrics:
         self._advance(self._spawns, stats.get("runner_spawns", 0))
         for how, series in self._exits.items():
             self._advance(series, exits.get(how, 0))
+        rehearsals = stats.get("rehearsals", {})
+        for how, series in self._rehearsals.items():
+            self._advance(series, rehearsals.get(how, 0))
         self._advance(self._busy, stats.get("device_busy_seconds", 0))
         self._advance(self._hits, stats.get("reference_cache_hits", 0))
         self._advance(self._misses, stats.get("reference_cache_misses", 0))

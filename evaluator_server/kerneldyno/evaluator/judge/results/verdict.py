@@ -255,14 +255,14 @@ def complete(
         stages: The time spent in each stage.
         findings: Observations. They are added only if the result has none of its own.
         use: The memory that was planned and observed; None if the evaluation ended before that.
-        logs: What the candidate printed.
+        logs: What the candidate printed in its runner; if it had none, the result has what it printed elsewhere.
     """
     result.stages.extend(stages)
     if not result.findings:
         result.findings.extend(findings)
     if use is not None:
         result.memory_use.CopyFrom(use)
-    result.logs = clean(_FOREIGN_FRAME.sub("", logs), _MAX_LOG + 128)
+    result.logs = clean(_FOREIGN_FRAME.sub("", logs or result.logs), _MAX_LOG + 128)
     return result
 
 

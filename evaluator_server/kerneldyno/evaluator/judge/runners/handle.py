@@ -61,8 +61,12 @@ class ExitReport:
 class Runner:
     """One process for one candidate."""
 
-    def __init__(self, channel: socket.socket, control: socket.socket, descriptors: list[int]) -> None:
+    def __init__(
+        self, channel: socket.socket, control: socket.socket, descriptors: list[int], role: str = "runner"
+    ) -> None:
         self._sockets = (channel, control)
+        #: The program in it; only a "runner" opens the device.
+        self.role = role
         self.descriptors = descriptors
         #: True if a candidate was put into it.
         self.has_candidate = False

@@ -70,6 +70,8 @@ class Pool:
         self._surplus = 0
         self.spawns = 0
         self.exits: Counter[str] = Counter(clean=0, killed=0, signal=0, error=0)
+        #: Rehearsals of candidates, by what they led to (`checks/rehearsal.py`).
+        self.rehearsals: Counter[str] = Counter(failed=0, passed=0)
         self._ready: asyncio.Queue[Runner | _Failed] = asyncio.Queue()
         self._wanted = asyncio.Semaphore(0)
         self._failures = 0
@@ -78,6 +80,11 @@ class Pool:
     def spares_ready(self) -> int:
         """Number of warm runners that wait for a candidate."""
         return self._ready.qsize()
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no candidate is in a runner, and all spares are ready."""
+        return self.spares_ready >= self._spares and not any(runner.has_candidate for runner in self.runners)
 
     async def spawn(
         self, *, full_queues: bool = True, role: str = "runner", descriptors: list[int] | None = None
@@ -111,15 +118,15 @@ class Pool:
         finally:
             channel_theirs.close()
             control_theirs.close()
-        self.spawns += 1
-        runner = Runner(channel, control, descriptors)
+        self.spawns += role == "runner"
+        runner = Runner(channel, control, descriptors, role)
         self.runners.add(runner)
         try:
             await runner.start()
         except BaseException:
             await runner.end()  # the waiting caller may be gone, and then nobody else would end it
             self.runners.discard(runner)
-            self.exits["error"] += 1
+            self.exits["error"] += role == "runner"
             raise
         return runner
 
@@ -276,7 +283,7 @@ class Pool:
             how = "killed" if overdue else "clean"
         else:
             how = "signal" if report.signal else "error" if report.exit_code else "clean"
-        self.exits[how] += 1
+        self.exits[how] += runner.role == "runner"
         return report
 
     async def close(self) -> None:
@@ -288,7 +295,8 @@ class Pool:
         return {
             "runner_spawns": self.spawns,
             "runner_exits": dict(self.exits),
-            "runners": len(self.runners),
+            "runners": sum(runner.role == "runner" for runner in self.runners),
+            "rehearsals": dict(self.rehearsals),
             "spares": self.spares_ready,
             "taken": sum(runner.has_candidate for runner in self.runners),
         }

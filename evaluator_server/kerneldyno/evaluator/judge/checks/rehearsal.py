@@ -1,0 +1,128 @@
+"""Rehearsals: whether a candidate fails before it needs a device, found out beside the preparations for it.
+
+Such a candidate gets no runner, so no CUDA context is made for it (`runner/rehearsal.py`). A rehearsal is an offer: if
+it is late, ends or says nonsense, the candidate gets its runner as if there had been none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from types import TracebackType
+from typing import Any, Self
+
+from ...shared import tree, wire
+from ...shared.spec import EvalSpec
+from ...toolkits import Problem
+from ..problems.inputs import Inputs
+from ..results import verdict
+from ..results.record import Finished
+from ..runners.answers import read_error
+from ..runners.handle import Runner, RunnerGarbled, RunnerGone, RunnerLate, RunnerStartError
+from ..runners.pool import Pool
+
+_log = logging.getLogger("kerneldyno.judge")
+
+#: Time limit in seconds of both answers. Most candidates take less than a tenth of a second.
+_SECONDS = 2.0
+#: Languages that are rehearsed: for the others, the import or the first call may compile native code.
+_BACKENDS = ("triton", "torch")
+_BUILDS = re.compile(r"\b(load_inline|cpp_extension|nvrtc|nvcc)\b")
+#: What a process can do instead of answering.
+_FAILURES = (RunnerGone, RunnerLate, RunnerGarbled, RunnerStartError)
+
+
+class Rehearsal:
+    """One candidate's rehearsal. It begins when it is entered, and has ended when it is left."""
+
+    def __init__(self, pool: Pool, architecture: str, spec: EvalSpec, problem: Problem) -> None:
+        """Create it.
+
+        Args:
+            pool: Makes the process.
+            architecture: The compute capability of the device, like "9.0"; if it is empty, nothing is rehearsed.
+            spec: The evaluation.
+            problem: Its problem.
+        """
+        self._pool = pool
+        self._spec = spec
+        self._problem = problem
+        self._architecture = architecture
+        self._runner: Runner | None = None
+        self._loading: asyncio.Task[Any] | None = None
+
+    async def __aenter__(self) -> Self:
+        if self._is_worthwhile():
+            self._loading = asyncio.create_task(self._load())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._end()
+
+    def _is_worthwhile(self) -> bool:
+        spec = self._spec
+        if not self._architecture or spec.backend not in _BACKENDS:
+            return False
+        if self._pool.is_idle:  # nobody else needs a context, and without a rehearsal the answer comes sooner
+            return False
+        return not any(map(_BUILDS.search, (spec.kernel_code, *(text for _, text in spec.kernel_files))))
+
+    async def must_succeed(self, inputs: Inputs, limits: verdict.Limits) -> None:
+        """Wait for the end. Raises Finished if the candidate fails before it needs a device.
+
+        Args:
+            inputs: The inputs of the candidate's first call, of which it gets the shapes.
+            limits: What the candidate may have; for the verdict.
+        """
+        if self._loading is None:
+            return
+        stage, logs = "load", ""
+        try:
+            said = await self._loading
+            if said is None and self._spec.backend == "triton":
+                stage = "compile"
+                said = await self._ask({"op": "call", "symbol": self._problem.symbol, "sketch": self._sketch(inputs)})
+        except (*_FAILURES, tree.UnsupportedValueError) as failure:
+            _log.info("event=no_rehearsal reason=%r", f"{type(failure).__name__}: {str(failure)[:200]}")
+            said = None
+        finally:
+            logs = await self._end()
+        self._pool.rehearsals["passed" if said is None else "failed"] += 1
+        if said is not None:
+            result = verdict.raised(stage, read_error(said), limits)
+            result.logs = logs
+            raise Finished(result)
+
+    async def _load(self) -> Any:
+        spec = self._spec
+        self._runner = await self._pool.spawn(full_queues=False, role="rehearsal", descriptors=[])
+        order = {"op": "load", "source": spec.kernel_code, "files": spec.kernel_files, "backend": spec.backend}
+        return await self._ask({**order, "architecture": self._architecture})
+
+    async def _ask(self, order: wire.Frame) -> Any:
+        assert self._runner is not None
+        return (await self._runner.ask(order, _SECONDS)).get("ok")
+
+    def _sketch(self, inputs: Inputs) -> dict[str, Any]:
+        """Return what the candidate is constructed and called with. Raises UnsupportedValueError."""
+        problem = self._problem
+        return {
+            "args": tree.flatten(list(problem.init_args))[0],
+            "kwargs": tree.flatten(problem.init_kwargs)[0],
+            "inputs": inputs.structure,
+            "specs": [spec.to_json() for spec in inputs.specs],
+        }
+
+    async def _end(self) -> str:
+        """End the process, and return what it printed."""
+        if self._loading is None:
+            return ""
+        self._loading.cancel()
+        await asyncio.gather(self._loading, return_exceptions=True)
+        self._loading = None
+        if self._runner is None:
+            return ""
+        return (await self._pool.discard(self._runner)).logs
