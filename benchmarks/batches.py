@@ -20,8 +20,18 @@ from kerneldyno.rpc.jsonio import request_from_json
 COMPILE_ERRORS = ("COMPILE_ERROR",)
 INTERPRETED_ERRORS = ("COMPILE_ERROR", "RUNTIME_ERROR")
 #: Sources differ in names of kernels, like samples of a model; these are parts of such names.
+#: What is replaced in candidates that cannot be imported.
+_BROKEN = {
+    "compile_error": ("def forward(self,", "def forward(self"),
+    "missing_name": ("@triton.jit", "@triton.jit(num_warps=WARPS)"),
+    "missing_module": ("from torch import nn", "from torch import nn\nfrom torch_fast_kernels import fused"),
+}
 _NAMES = ("fused", "tiled", "fast", "simple", "block", "strided", "packed", "vector", "direct", "plain", "lean")
 _RIGHT, _WRONG = 8, 4
+#: The kinds of 16 candidates of a problem.
+_MIXED = (*("right",) * _RIGHT, *("wrong",) * _WRONG, "compile_error", "runtime_error", "illegal_access", "decoy")
+#: As above, if half of them fail before they need a device.
+_EARLY = (*("right",) * 6, "wrong", "decoy", *("compile_error", "refused", "missing_name", "missing_module") * 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +279,18 @@ def mixed(seed: int, *, tiny: bool, per_problem: int = 16) -> list[Candidate]:
     Of 16 candidates of a problem 8 are correct, 4 wrong and 4 broken or dishonest. A smaller `per_problem` takes a part
     of these 16, spread over all kinds; a larger one makes more such groups.
     """
-    kinds = [*("right",) * _RIGHT, *("wrong",) * _WRONG, "compile_error", "runtime_error", "illegal_access", "decoy"]
+    return _batch(_MIXED, seed, tiny=tiny, per_problem=per_problem)
+
+
+def early(seed: int, *, tiny: bool, per_problem: int = 16) -> list[Candidate]:
+    """Make a batch as `mixed` does, of which half fail early, as a policy's first samples do.
+
+    Of 16, 8 have a syntax error, a name or a module that does not exist, or a kernel that Triton's compiler refuses.
+    """
+    return _batch(_EARLY, seed, tiny=tiny, per_problem=per_problem)
+
+
+def _batch(kinds: Sequence[str], seed: int, *, tiny: bool, per_problem: int) -> list[Candidate]:
     made = []
     for number, name in enumerate(NAMES):
         for first in range(0, per_problem, len(kinds)):
@@ -309,13 +330,12 @@ def _make(problem: str, kind: str, variant: int, number: int, label: str, seed: 
     reference, source = write(problem, kind, variant, number % 2, f"{label} {seed}", kernel, tiny)
     usual = {"right": "CORRECT", "wrong": "INCORRECT", "decoy": "REJECTED"}
     outcomes: tuple[str, ...] = (usual.get(kind, "RUNTIME_ERROR"),)
-    if kind == "compile_error":
+    if kind == "refused" or (kind == "compile_error" and number % 2):
+        source = source.replace("tl.program_id(0)", "tl.program_number(0)", 1)
+        outcomes = INTERPRETED_ERRORS if tiny else COMPILE_ERRORS
+    elif kind in _BROKEN:
+        source = source.replace(*_BROKEN[kind], 1)
         outcomes = COMPILE_ERRORS
-        if number % 2 == 0:
-            source = source.replace("def forward(self,", "def forward(self", 1)
-        else:
-            source = source.replace("tl.program_id(0)", "tl.program_number(0)", 1)
-            outcomes = INTERPRETED_ERRORS if tiny else COMPILE_ERRORS
     return Candidate(label, kind, problem, reference, source, outcomes)
 
 

@@ -1,14 +1,14 @@
 """Measure candidates a minute on a batch as training makes them, check every verdict, and compare with a baseline.
 
-    python -m benchmarks.throughput [--batch mixed|turns|violent] [--runs 3] [--devices 0,1] [--lanes N] [--json FILE]
+    python -m benchmarks.throughput [--batch mixed|early|turns|violent] [--runs 3] [--devices 0,1] [--lanes N] [--json FILE]
 
 It starts a scheduler and an evaluator as `make demo` does, and streams the batch (benchmarks/batches.py) to them over
 gRPC: each candidate gets its own sandboxed process, all correctness trials and a time. The time runs from the first
 request to the last result; starting the services is not part of it. Each run sends the batch in the same order, with a
-cold compile cache and no stored result. `turns` sends near-identical candidates in three turns, each turn after the
-verdict on the previous one. `violent` (benchmarks/violent.py) checks which processes and device memory are left over
-after 200 candidates, a fifth of which crash, hang or corrupt their process. The baseline has no walls and does not run
-this batch.
+cold compile cache and no stored result. In `early` half of the candidates fail before they need a device. `turns` sends
+near-identical candidates in three turns, each turn after the verdict on the previous one. `violent`
+(benchmarks/violent.py) checks which processes and device memory are left over after 200 candidates, a fifth of which
+crash, hang or corrupt their process. The baseline has no walls and does not run this batch.
 
 The baseline (benchmarks/persistent.py) judges the same sources in long-lived workers that are ready before the time
 starts: once with one worker on each device, as is usual in evaluators for training, and once with as many as there are
@@ -87,7 +87,7 @@ def _is_bad(run: dict[str, Any]) -> bool:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure candidates a minute, and compare every verdict.")
     add = parser.add_argument
-    add("--batch", choices=("mixed", "turns", "violent"), default="mixed")
+    add("--batch", choices=("mixed", "early", "turns", "violent"), default="mixed")
     add("--runs", type=int, default=1)
     add("--seconds", type=float, default=60.0, help="submit nothing after this time, in each run (default: 60)")
     add("--devices", default="auto", help="0,1 or a value of the evaluator's --devices (default: auto)")
@@ -115,7 +115,8 @@ def make_batch(options: argparse.Namespace, *, tiny: bool) -> Trajectories:
         return [[candidate] for candidate in violent(options.count, options.seed, tiny=tiny)]
     if options.batch == "turns":
         return batches.turns(options.seed, tiny=tiny, per_problem=options.per_problem)
-    return [[candidate] for candidate in batches.mixed(options.seed, tiny=tiny, per_problem=options.per_problem)]
+    make = batches.early if options.batch == "early" else batches.mixed
+    return [[candidate] for candidate in make(options.seed, tiny=tiny, per_problem=options.per_problem)]
 
 
 def _serve(devices: list[str], options: argparse.Namespace, label: str, *, show: bool) -> dict[str, Any]:

@@ -80,3 +80,12 @@ def test_percentiles_and_devices() -> None:
     assert (percentile([3, 1, 2, 4], 50), percentile([1, 2, 3, 4], 95), percentile([7], 95)) == (2, 4, 7)
     assert device_list("0,1") == ["cuda:0", "cuda:1"]
     assert device_list("cpu") == ["cpu"]
+
+
+def test_half_of_the_early_batch_fails_before_it_needs_a_device() -> None:
+    made = batches.early(0, tiny=False)
+    kinds = Counter(candidate.kind for candidate in made)
+    early = {"compile_error": 16, "refused": 16, "missing_name": 16, "missing_module": 16}
+    assert kinds == {"right": 48, "wrong": 8, "decoy": 8, **early}
+    assert {row.kind for row in made if row.outcomes == batches.COMPILE_ERRORS} == set(early)
+    assert len({candidate.source for candidate in made}) == 128
