@@ -53,6 +53,7 @@ class Case:
     #: Part of the message or of the traceback.
     says: str = ""
     files: tuple[tuple[str, str], ...] = ()
+    outcome: str = "COMPILE_ERROR"
 
 
 def at_import(lines: str) -> str:
@@ -76,6 +77,10 @@ FAILS = {
     "refused kernel, autotuned": Case(AUTOTUNED, "CompilationError", "program_number"),
     "refused kernel, shapes asked": Case(calling("assert h.is_cuda and h.device.type == 'cuda'; "), "CompilationError"),
 }
+FAILS["missing name in the call"] = Case(candidate(body="x = missing"), "NameError", "missing", outcome="RUNTIME_ERROR")
+FAILS["missing name in the constructor"] = Case(
+    candidate().replace("self.scale = scale", "self.scale = scales"), "NameError", "scales", outcome="RUNTIME_ERROR"
+)
 PASSES = {
     "right": Case(candidate()),
     "right, with a file": Case(IN_A_FILE, files=(("helpers.py", "double = 2\n"),)),
@@ -86,7 +91,8 @@ PASSES = {
         at_import("triton.runtime.driver.active.get_current_target()\nWIDTH = HEIGHT")
     ),
     "a mistake in a library": Case(at_import("import json\njson.dumps(object())")),
-    "a mistake in the call": Case(candidate(body="x = missing")),
+    "another mistake in the call": Case(candidate(body="x.nothing")),
+    "missing name after a guessed value": Case(candidate(body="x = missing if x.sum().item() else x")),
     "refused after a guessed value": Case(calling("assert h.sum().item() or True; ")),
     "refused after a guessed property": Case(calling("torch.cuda.get_device_properties(0); ")),
     "refused, with a fallback": Case(
@@ -153,11 +159,12 @@ async def test_who_fails_before_he_needs_a_device_is_told_so(pool: Pool, name: s
     case = FAILS[name]
     result = await rehearsed(pool, case)
     assert result is not None
-    assert result.outcome == pb.EvalResult.COMPILE_ERROR
-    evidence = result.compile_error
+    assert pb.EvalResult.Outcome.Name(result.outcome) == case.outcome
+    evidence = result.compile_error if case.outcome == "COMPILE_ERROR" else result.runtime_error.exception
     assert evidence.type == case.error, evidence
     assert case.says in evidence.message + evidence.traceback
-    assert evidence.stage == ("compile" if case.error == "CompilationError" else "load")
+    called = case.error == "CompilationError" or case.outcome == "RUNTIME_ERROR"
+    assert evidence.stage == ("compile" if called else "load")
     assert pool.rehearsals == {"failed": 1, "passed": 0}
     assert pool.spawns == 0, "a rehearsal is no runner"
 

@@ -4,8 +4,8 @@ On a GPU a runner needs a context, which occupies the driver of the whole host f
 import fails, or that Triton's compiler refuses, does not get one. What the process says is believed as a runner's error
 is, since no way of failing pays. So it must not say that a candidate fails that would not fail on the device. It
 reports only what cannot depend on the device: an ordinary mistake in the candidate's own lines during the import, if
-the candidate has asked nothing of the pretended GPU; and what the compiler refuses, if no answer was a guess.
-Everything else is left to the runner.
+the candidate has asked nothing of the pretended GPU; and in the first call a name that does not exist, or what the
+compiler refuses, if no answer was a guess. Everything else is left to the runner.
 """
 
 from __future__ import annotations
@@ -60,15 +60,16 @@ class _Rehearsal:
         return None
 
     def call(self, order: wire.Frame) -> ErrorDescription | None:
-        """Construct the candidate and call it. Return why the compiler refuses one of its kernels."""
+        """Construct the candidate and call it. Return its mistake, or why the compiler refuses one of its kernels."""
         if self._module is None or not hasattr(self._module, order["symbol"]):
             return None
         try:
             with pretended_gpu.PretendedGpu():
                 pretended_gpu.construct_and_call(self._module, order["symbol"], order["sketch"])
         except BaseException as error:
-            refused = any(error is each for each in self._refused)
-            if refused and _is_refusal(error) and not pretended_gpu.asked.guesses:
+            refused = any(error is each for each in self._refused) and _is_refusal(error)
+            mistaken = isinstance(error, NameError) and self._is_own(error)
+            if (refused or mistaken) and not pretended_gpu.asked.guesses:
                 return describe_error(error, CANDIDATE_FILE)
         return None
 
