@@ -38,7 +38,7 @@ NAVIGATION = {
     ],
     "Operating": [
         *("docs/operating", "docs/deploying", "docs/security", "docs/monitoring", "docs/metrics", "docs/tracing"),
-        *("docs/sizing", "docs/scaling", "docs/reliability"),
+        *("docs/sizing", "docs/scaling", "docs/driver", "docs/reliability"),
     ],
     "Coming from elsewhere": ["docs/migrating-from-kernelgym", "docs/migrating-from-kernelbench"],
     "Inside": [

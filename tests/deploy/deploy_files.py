@@ -17,8 +17,8 @@ DEPLOY = ROOT / "deploy"
 
 
 def load(path: Path) -> list[Any]:
-    """Return the documents of a YAML file."""
-    return list(yaml.safe_load_all(path.read_text()))
+    """Return the documents of a YAML file, without Compose's tag `!override`."""
+    return list(yaml.safe_load_all(path.read_text().replace(" !override ", " ")))
 
 
 def accepted(service: str, options: Sequence[str]) -> bool:

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from tests.deploy.deploy_files import DEPLOY, accepted, load, value
 
 COMPOSE = DEPLOY / "compose"
-FILES = ("compose.yaml", "namespaces.yaml")
+FILES = ("compose.yaml", "per-gpu.yaml", "namespaces.yaml", "per-gpu-namespaces.yaml")
 
 
-def test_they_keep_to_the_specification() -> None:
+def test_they_keep_to_the_specification(tmp_path: Path) -> None:
+    assert sorted(FILES) == sorted(file.name for file in COMPOSE.glob("*.yaml"))
+    copies = [tmp_path / name for name in FILES]
+    for copy in copies:  # the schema's reader knows no tags of Compose
+        copy.write_text(yaml.safe_dump(load(COMPOSE / copy.name)[0]))
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
-    done = subprocess.run([*command, *(COMPOSE / name for name in FILES)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*command, *copies], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout
 
 
@@ -74,10 +83,74 @@ def test_prometheus_scrapes_where_the_services_show_their_metrics() -> None:
         for group in job["static_configs"]
         for target in group["targets"]
     }
+    ports = {}
     for service in ("scheduler", "evaluator"):
         shown = value(compose["services"][service]["command"], "--metrics")
         assert shown is not None
-        assert targets[f"kerneldyno-{service}"] == f"{service}:{shown.rpartition(':')[2]}"
+        ports[service] = shown.rpartition(":")[2]
+        assert targets[f"kerneldyno-{service}"] == f"{service}:{ports[service]}"
+    (job,) = (job for job in prometheus["scrape_configs"] if job["job_name"] == "kerneldyno-evaluator")
+    (found,) = job["dns_sd_configs"]
+    assert found["names"] == list(per_gpu())[1:]
+    assert found["port"] == int(ports["evaluator"])
+
+
+def per_gpu() -> dict[str, Any]:
+    """Return the services of per-gpu.yaml that evaluate, in the order of their GPUs."""
+    (fields,) = load(COMPOSE / "per-gpu.yaml")
+    return {str(name): service for name, service in fields["services"].items()}
+
+
+def test_each_gpu_has_an_evaluator_with_a_name_and_processors_of_its_own() -> None:
+    assert list(per_gpu()) == ["evaluator", *(f"evaluator-{gpu}" for gpu in range(1, 8))]
+    for gpu, service in enumerate(per_gpu().values()):
+        assert service["hostname"] == f"${{KERNELDYNO_NODE_ID:-compose}}-{gpu}"
+        assert service["cpuset"] == f"${{KERNELDYNO_CPUS_{gpu}:-}}"
+        (device,) = service["deploy"]["resources"]["reservations"]["devices"]
+        assert device == {"driver": "nvidia", "device_ids": [str(gpu)], "capabilities": ["gpu"]}
+        assert gpu == 0 or service["extends"] == {"file": "compose.yaml", "service": "evaluator"}
+    # Lists are appended to those of the first file, which has all GPUs, unless the tag says otherwise.
+    assert (COMPOSE / "per-gpu.yaml").read_text().count("devices: !override ") == len(per_gpu())
+    (compose,) = load(COMPOSE / "compose.yaml")
+    assert value(compose["services"]["evaluator"]["command"], "--node-id") is None  # the host's name
+
+
+@pytest.mark.parametrize("count", [2, 4, 8])
+def test_a_profile_starts_as_many_evaluators_as_it_says(count: int) -> None:
+    chosen = [
+        name for name, service in per_gpu().items() if f"{count}-gpus" in service.get("profiles", [f"{count}-gpus"])
+    ]
+    assert chosen == list(per_gpu())[:count]
+
+
+def test_namespaces_are_for_all_of_them() -> None:
+    (fields,) = load(COMPOSE / "per-gpu-namespaces.yaml")
+    extended = {"extends": {"file": "namespaces.yaml", "service": "evaluator"}}
+    assert fields["services"] == dict.fromkeys(list(per_gpu())[1:], extended)
+
+
+def test_compose_merges_them() -> None:
+    docker = shutil.which("docker")
+    if docker is None or subprocess.run([docker, "compose", "version"], capture_output=True, timeout=60).returncode:
+        pytest.skip("Docker Compose is not installed")
+    files = [word for name in FILES for word in ("-f", str(COMPOSE / name))]
+    done = subprocess.run(
+        [docker, "compose", *files, "--profile", "8-gpus", "config", "--format", "json"],
+        env={**os.environ, "GRAFANA_PASSWORD": "x", "KERNELDYNO_CPUS_3": "24-31"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    services = json.loads(done.stdout)["services"]
+    assert services["evaluator-3"]["cpuset"] == "24-31"
+    for gpu, name in enumerate(per_gpu()):
+        service = services[name]
+        assert service["hostname"] == f"compose-{gpu}"
+        (device,) = service["deploy"]["resources"]["reservations"]["devices"]
+        assert device["device_ids"] == [str(gpu)]
+        assert service["command"] == services["evaluator"]["command"]
+        assert "systempaths=unconfined" in service["security_opt"]
 
 
 def test_grafana_reads_that_prometheus_and_the_mounted_dashboards() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from itertools import chain
@@ -56,27 +57,49 @@ def test_kustomizations_name_every_file_and_no_other() -> None:
         assert files == {name for name in named if name.endswith(".yaml")}, kustomization
 
 
-def test_kubectl_renders_the_example_with_every_component(tmp_path: Path) -> None:
+def render(folder: Path, *components: str) -> list[Any]:
+    """Return what kubectl makes of a copy of the example in which these components are not commented out."""
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         pytest.skip("kubectl is not installed; Debian's own is too old for components")
-    copy = shutil.copytree(KUBERNETES, tmp_path / "kubernetes") / "example"
+    copy = shutil.copytree(KUBERNETES, folder / "kubernetes") / "example"
     (copy / "secrets").mkdir(exist_ok=True)
     for name in ("scheduler.pem", "scheduler.key", "ca.pem", "tokens.toml", "node.token"):
         (copy / "secrets" / name).write_text("made up")
     overlay = (copy / "kustomization.yaml").read_text()
-    assert "# - ../namespaces" in overlay
-    (copy / "kustomization.yaml").write_text(overlay.replace("# - ../namespaces", "- ../namespaces"))
+    for component in components:
+        assert f"# - ../{component}\n" in overlay
+        overlay = overlay.replace(f"# - ../{component}\n", f"- ../{component}\n")
+    if "per-gpu" in components:  # as its comment says
+        before, patch, after = re.split(r"^(patches:\n(?:  .*\n)+)", overlay, flags=re.MULTILINE)
+        assert "nvidia.com~1gpu, value: 8" in patch
+        overlay = before.replace("# replicas:", "replicas:") + after
+    (copy / "kustomization.yaml").write_text(overlay)
     done = subprocess.run([kubectl, "kustomize", str(copy)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    rendered = tmp_path / "rendered.yaml"
+    rendered = folder / "rendered.yaml"
     rendered.write_text(done.stdout)
     documents = load(rendered)
     assert len(documents) == len(BASE) + 3 + 2  # three secrets and two pod monitors
     for document in documents:
         if document["apiVersion"] != "monitoring.coreos.com/v1":
             kubernetes_validate.validate(document, VERSIONS[0], strict=True)
-    (daemons,) = (document for document in documents if document["kind"] == "DaemonSet")
+    return documents
+
+
+def evaluators(documents: list[Any]) -> Any:
+    (found,) = (
+        one
+        for one in documents
+        if one["metadata"]["name"] == "kerneldyno-evaluator" and one["kind"] in ("DaemonSet", "StatefulSet")
+    )
+    return found
+
+
+def test_kubectl_renders_the_example_with_namespaces(tmp_path: Path) -> None:
+    documents = render(tmp_path, "namespaces")
+    daemons = evaluators(documents)
+    assert daemons["kind"] == "DaemonSet"
     pod = daemons["spec"]["template"]["spec"]
     assert pod["hostUsers"] is False
     (container,) = pod["containers"]
@@ -88,6 +111,47 @@ def test_kubectl_renders_the_example_with_every_component(tmp_path: Path) -> Non
     }  # the patch adds to it and replaces nothing
     secrets = {document["metadata"]["name"] for document in documents if document["kind"] == "Secret"}
     assert {volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume} <= secrets
+
+
+def test_kubectl_renders_the_example_with_an_evaluator_for_each_gpu(tmp_path: Path) -> None:
+    before = evaluators(render(tmp_path / "before"))["spec"]["template"]
+    documents = render(tmp_path / "after", "namespaces", "per-gpu")
+    stateful = evaluators(documents)
+    assert (stateful["kind"], stateful["spec"]["replicas"]) == ("StatefulSet", 16)
+    assert stateful["spec"]["updateStrategy"] == {"type": "RollingUpdate"}  # one of a DaemonSet has other fields
+    pod = stateful["spec"]["template"]["spec"]
+    assert pod["hostUsers"] is False  # the component for namespaces finds it under its new kind
+    (container,) = pod["containers"]
+    resources = container["resources"]
+    assert resources["limits"]["nvidia.com/gpu"] == 1
+    # Quality of service "Guaranteed" and whole processors: only then is a pod given processors of its own.
+    assert resources["requests"] == {name: resources["limits"][name] for name in ("cpu", "memory")}
+    assert resources["requests"]["cpu"].isdigit()
+    # Several are on one host, so each node is named as its pod is.
+    names = {one["name"]: one.get("valueFrom") for one in container["env"]}
+    assert names["NODE_NAME"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+    assert value(container["args"], "--node-id") == "$(NODE_NAME)"
+    # All evaluators of a node may go at once: their replacements find no GPU, so a drain cannot wait for them.
+    (budget,) = (
+        one
+        for one in documents
+        if (one["kind"], one["metadata"]["name"]) == ("PodDisruptionBudget", "kerneldyno-evaluator")
+    )
+    assert budget["spec"]["maxUnavailable"] == 8
+    # Nothing else differs from one for each host.
+    (alone,) = before["spec"]["containers"]
+    changed = {"resources", "env", "securityContext"}
+    assert {key: container[key] for key in container.keys() - changed} == {
+        key: alone[key] for key in alone.keys() - changed
+    }
+    assert pod["volumes"] == before["spec"]["volumes"]
+    assert stateful["spec"]["template"]["metadata"] == before["metadata"]
+
+
+def test_kubectl_renders_the_example_with_a_virtual_machine_for_each(tmp_path: Path) -> None:
+    pod = evaluators(render(tmp_path, "per-gpu", "kata"))["spec"]["template"]["spec"]
+    assert pod["runtimeClassName"] == "kata-qemu-nvidia-gpu"
+    assert pod["containers"][0]["resources"]["limits"] == {"cpu": "8", "memory": "64Gi", "nvidia.com/pgpu": 1}
 
 
 def container(service: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from collections import defaultdict
@@ -17,9 +18,17 @@ UNITS = DEPLOY / "systemd"
 each = pytest.mark.parametrize("service", ["scheduler", "evaluator"])
 
 
+#: What makes an evaluator's unit one of a GPU.
+PER_GPU = UNITS / "kerneldyno-evaluator@.service.d/per-gpu.conf"
+
+
 def settings(service: str) -> dict[str, list[str]]:
     """Return the directives of a unit, each with all its values."""
-    text = re.sub(r"\\\n", " ", (UNITS / f"kerneldyno-{service}.service").read_text())
+    return directives(UNITS / f"kerneldyno-{service}.service")
+
+
+def directives(path: Path) -> dict[str, list[str]]:
+    text = re.sub(r"\\\n", " ", path.read_text())
     found: dict[str, list[str]] = defaultdict(list)
     for line in text.splitlines():
         if "=" in line and not line.startswith("#"):
@@ -30,7 +39,18 @@ def settings(service: str) -> dict[str, list[str]]:
 
 def command(service: str) -> list[str]:
     (line,) = settings(service)["ExecStart"]
-    return line.removesuffix("$OPTIONS").replace("${SCHEDULER}", "host:50051").split()
+    return re.sub(r"( \$\w+)+$", "", line).replace("${SCHEDULER}", "host:50051").split()
+
+
+def of_gpu(number: int) -> list[str]:
+    """Return what the unit of a GPU adds to the command, as systemd expands it on the host gpu-host."""
+    (line,) = directives(PER_GPU)["Environment"]
+    name, _, options = line.strip('"').replace("%i", str(number)).replace("%H", "gpu-host").partition("=")
+    assert "%" not in options
+    # The first is empty where there is one unit for all GPUs; what an operator adds comes last, and so counts.
+    assert f"{name}=" in settings("evaluator")["Environment"][0].split()
+    assert settings("evaluator")["ExecStart"][0].endswith(f" ${name} $OPTIONS")
+    return options.split()
 
 
 @each
@@ -45,6 +65,30 @@ def test_systemd_finds_nothing(service: str, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert name not in done.stderr, done.stderr
+
+
+def test_systemd_finds_nothing_in_the_unit_of_a_gpu(tmp_path: Path) -> None:
+    analyze = needs("systemd-analyze", package="systemd")
+    unit = tmp_path / "kerneldyno-evaluator@.service"  # a copy under this name, as docs/deploying.md installs it
+    text = (UNITS / "kerneldyno-evaluator.service").read_text()
+    unit.write_text(text.replace("/opt/kerneldyno/bin/python", sys.executable))
+    drop_in = shutil.copytree(PER_GPU.parent, tmp_path / PER_GPU.parent.name) / PER_GPU.name
+    command = [analyze, "verify", "--man=no", str(unit)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "kerneldyno" not in done.stderr, done.stderr
+    drop_in.write_text(drop_in.read_text() + "Unknown=yes\n")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert "Unknown" in done.stderr  # it was read
+
+
+def test_units_of_gpus_share_neither_ports_nor_names() -> None:
+    assert accepted("evaluator", of_gpu(0))
+    for option in ("--devices", "--node-id", "--metrics"):
+        assert len({value(of_gpu(number), option) for number in range(10)}) == 10
+    assert value(of_gpu(3), "--devices") == "cuda:3"
+    assert value(of_gpu(3), "--listen") == "127.0.0.1:0"
+    assert directives(PER_GPU)["Conflicts"] == ["kerneldyno-evaluator.service"]
 
 
 @each
