@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -58,6 +59,22 @@ async def test_a_birth_that_nobody_waits_for_any_more_is_ended(
     assert made.runners == set()
     with channel, control:
         assert await asyncio.to_thread(channel.recv, 1) == b""
+
+
+@pytest.mark.parametrize(("role", "nodes"), [("runner", ["nvidia0"]), ("rehearsal", [])])
+async def test_only_runners_can_open_the_device(
+    made_and_zygote: tuple[Pool, socket.socket], role: str, nodes: list[str]
+) -> None:
+    made, zygote = made_and_zygote
+    made.walls = dataclasses.replace(made.walls, gpu_nodes=("nvidia0",))
+    birth = asyncio.create_task(made.spawn(role=role))
+    order, ends = await asked(zygote)
+    assert (order["role"], order["walls"]["gpu_nodes"]) == (role, nodes)
+    birth.cancel()
+    for end in ends:
+        end.close()
+    with pytest.raises(asyncio.CancelledError):
+        await birth
 
 
 async def test_who_is_cancelled_while_a_runner_is_ended_leaves_nothing(

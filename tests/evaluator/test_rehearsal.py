@@ -28,6 +28,7 @@ from kerneldyno.evaluator.judge.runners.pool import Pool
 from kerneldyno.evaluator.shared import wire
 from kerneldyno.evaluator.shared.startup import device_environment
 from kerneldyno.evaluator.toolkits import toolkits
+from kerneldyno.evaluator.walls import Walls
 from kerneldyno.v1 import evaluation_pb2 as pb
 from tests.evaluator import judge_harness
 from tests.evaluator.judge_harness import Judge, candidate, request, spec
@@ -188,6 +189,13 @@ async def test_the_result_has_what_the_candidate_printed(pool: Pool) -> None:
 )
 async def test_languages_that_compile_in_other_ways_are_not_rehearsed(pool: Pool, changes: dict[str, Any]) -> None:
     assert await rehearsed(pool, FAILS["missing name"], **changes) is None
+    assert sum(pool.rehearsals.values()) == 0
+
+
+async def test_without_walls_nobody_is_rehearsed(pool: Pool) -> None:
+    """The process could open the device, and its work would be blamed on whoever is timed then."""
+    pool.walls = Walls(namespaces=False, filters=False)
+    assert await rehearsed(pool, FAILS["missing name"]) is None
     assert sum(pool.rehearsals.values()) == 0
 
 

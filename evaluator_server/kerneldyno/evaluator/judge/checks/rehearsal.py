@@ -66,6 +66,9 @@ class Rehearsal:
         spec = self._spec
         if not self._architecture or spec.backend not in _BACKENDS:
             return False
+        walls = self._pool.walls
+        if not (walls.namespaces or walls.filters):  # it could reach the device, and disturb those that are timed
+            return False
         if self._pool.is_idle:  # nobody else needs a context, and without a rehearsal the answer comes sooner
             return False
         return not any(map(_BUILDS.search, (spec.kernel_code, *(text for _, text in spec.kernel_files))))

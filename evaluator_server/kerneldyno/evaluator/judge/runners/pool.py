@@ -93,7 +93,7 @@ class Pool:
 
         Args:
             full_queues: A runner without them starts faster; see `Device.quick_start_environment`.
-            role: The program in the process; see `runner/warden.py`.
+            role: The program in the process; see `runner/warden.py`. Only a "runner" can open the device.
             descriptors: The files that both sides share, which the runner closes when it ends; None: the device's.
 
         Raises:
@@ -102,11 +102,12 @@ class Pool:
         channel, channel_theirs = socket.socketpair()
         control, control_theirs = socket.socketpair()
         descriptors = self._device.runner_descriptors() if descriptors is None else descriptors
+        walls = self.walls if role == "runner" else dataclasses.replace(self.walls, gpu_nodes=())
         order = {
             "op": "spawn",
             "role": role,
             "device": self._device_name,
-            "walls": dataclasses.asdict(self.walls),
+            "walls": dataclasses.asdict(walls),
             "memory_bytes": self.memory_bytes,
             "environment": {
                 **self.environment,
