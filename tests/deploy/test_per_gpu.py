@@ -18,30 +18,10 @@ from kerneldyno.rpc.jsonio import request_from_json
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from tests.deploy.supervised import ready
 from tests.deploy.test_systemd import of_gpu
+from tests.e2e.e2e_harness import REFERENCE, candidate
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(120)
-
-_REFERENCE = """
-import torch
-
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return x * 2 + 1
-
-def get_inputs():
-    return [torch.randn(8)]
-
-def get_init_inputs():
-    return []
-"""
-_CANDIDATE = """
-import torch
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        return torch.add(1, x, alpha=2)  # {gpu}
-"""
 
 
 @contextmanager
@@ -83,8 +63,8 @@ def test_two_evaluators_of_one_host_judge_beside_each_other(tmp_path: Path) -> N
                 request_from_json(
                     {
                         "id": f"of-gpu-{number}",
-                        "reference_code": _REFERENCE,
-                        "kernel_code": _CANDIDATE.format(gpu=number),
+                        "reference_code": REFERENCE,
+                        "kernel_code": candidate(mark=f"{number}"),
                         "backend": "torch",
                         "device": {"node_labels": {"gpu": str(number)}},
                     }
