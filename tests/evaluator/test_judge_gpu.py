@@ -286,8 +286,7 @@ def test_where_both_wait_nobody_is_blamed(judge: Judge) -> None:
     result = replayed(judge, LOOP.replace("return x", WAITING), launch_mode=EAGER, reference_code=WAITS)
     assert regimes(result) == {"REGIME_AS_CALLED"}
     assert result["findings"] == []
-    # Timed as called, so the host's pace is in both times, and it differs between two processes.
-    assert 0.75 < result["speedup"] < 1.33
+    assert 0.9 < result["speedup"] < 1.1
 
 
 @pytest.mark.parametrize(("passes", "regime"), [(1500, "REGIME_QUEUED_AHEAD"), (6000, "REGIME_AS_CALLED")])
