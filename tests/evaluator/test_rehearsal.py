@@ -66,6 +66,21 @@ def calling(lines: str) -> str:
     return REFUSED.replace("        scaled_relu[", f"        {lines}scaled_relu[")
 
 
+def after(look: str) -> str:
+    """Lines that look for a GPU, and have a mistake only where there is none."""
+    return f"found = True\ntry: {look}\nexcept Exception: found = False\nWIDTH = 1 if found else HEIGHT"
+
+
+#: Lines that send an answer in place of the rehearsal, as one that was taken over would.
+CLAIM = """
+import socket
+from kerneldyno.evaluator.shared import wire
+for fd in range(3, 64):
+    try:
+        wire.send(socket.socket(fileno=fd), {{'ok': {}}})
+    except Exception:
+        pass
+"""
 FAILS = {
     "missing module": Case(at_import("import fast_kernels"), "ModuleNotFoundError", "fast_kernels"),
     "missing attribute": Case(at_import("from torch.nn import Fused"), "ImportError", "Fused"),
@@ -110,6 +125,33 @@ PASSES = {
     "raises an error with the compiler's name": Case(
         candidate(body="raise type('CompilationError', (Exception,), {})('mine')")
     ),
+    "a mistake after a failed look at free memory": Case(at_import(after("torch.cuda.mem_get_info()"))),
+    "a mistake after a failed stream": Case(at_import(after("torch.cuda.Stream()"))),
+    "a mistake after a look at the driver": Case(
+        at_import(after("__import__('ctypes').CDLL('libcuda.so.1').cuInit(0)"))
+    ),
+    "a mistake after another program": Case(at_import(after("__import__('subprocess').run(['nvidia-smi'])"))),
+    "a mistake after a look at a node": Case(at_import(after("open('/dev/nvidia0').close()"))),
+    "a mistake in a fallback at import": Case(at_import("try: torch.nope\nexcept AttributeError: WIDTH = HEIGHT")),
+    "a mistake in a fallback of a call": Case(
+        candidate(body="try: x.fill_(x.numpy()[0])\n        except Exception: x = missing")
+    ),
+    "a mistake after an operator without a rule": Case(
+        candidate(
+            body="ok = True\n        try: x.numpy()\n        except Exception: ok = False\n        x = x if ok else missing"
+        )
+    ),
+    "refused in a fallback": Case(
+        calling("raise KeyError\n        ").replace(
+            "        raise KeyError\n        scaled_relu[",
+            "        try: raise KeyError\n        except KeyError: scaled_relu[",
+        )
+    ),
+    "claims to lack memory": Case(at_import(CLAIM.format("{'type': 'MemoryError', 'bases': ['MemoryError']}"))),
+    "claims to lack memory of the device": Case(
+        at_import(CLAIM.format("{'type': 'NameError', 'bases': ['NameError'], 'message': 'CUDA error: out of memory'}"))
+    ),
+    "claims to be rejected": Case(at_import(CLAIM.format("{'type': 'X', 'bases': ['NotPlainTensorError']}"))),
     "ends": Case(at_import("import os\nos._exit(0)")),
     "exits": Case(at_import("raise SystemExit(1)")),
     "crashes": Case(at_import("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")),

@@ -70,8 +70,10 @@ class Device(ABC):
     kind: str
     torch_device: torch.device
 
-    #: The compute capability, like "9.0"; empty for a device without one, on which nothing is compiled.
-    architecture: str = ""
+    @property
+    def architecture(self) -> str:
+        """The compute capability, like "9.0"; empty for a device without one, on which nothing is compiled."""
+        return ""
 
     @abstractmethod
     def warm_up(self) -> None:

@@ -76,8 +76,8 @@ class CudaDevice(Device):
     def _stream_of_graphs(self) -> torch.cuda.Stream:
         return _stream(self.torch_device)  # one for all graphs: libraries make workspaces per stream
 
-    @functools.cached_property
-    def architecture(self) -> str:  # type: ignore[override]
+    @property
+    def architecture(self) -> str:
         major, minor = torch.cuda.get_device_capability(self.torch_device)
         return f"{major}.{minor}"
 

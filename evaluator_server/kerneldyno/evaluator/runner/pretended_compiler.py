@@ -6,6 +6,7 @@ most of the time. What a kernel does when it is launched is not known here: laun
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -30,7 +31,7 @@ class FirstStage:
 
     def __init__(self, architecture: str) -> None:
         """Replace them. `architecture` is like "9.0"."""
-        #: What the compiler has raised.
+        #: What the compiler has raised, except while something else that had failed was handled.
         self.raised: list[BaseException] = []
         self._compile: Callable[..., Any] = triton.compiler.compile
         make = ASTSource.make_ir
@@ -44,18 +45,22 @@ class FirstStage:
         driver.set_active(_Driver(int(architecture.replace(".", ""))))
 
     def _first_stage(self, *args: Any, **kwargs: Any) -> _Kernel:
+        handled, guesses = sys.exc_info()[1], asked.guesses
         try:
             self._compile(*args, **kwargs)
         except _EnoughError:
             pass
         except Exception as error:
-            self.raised.append(error)
+            if handled is None:
+                self.raised.append(error)
             raise
+        finally:
+            asked.guesses = guesses  # the compiler asks its own programs, and guesses nothing
         return _Kernel()
 
 
 class _Kernel:
-    """Stands for a compiled kernel. Whoever asks it more than to be launched gets an AttributeError."""
+    """Stands for a compiled kernel that can only be launched."""
 
     function = 0
     packed_metadata = ()
@@ -65,6 +70,10 @@ class _Kernel:
 
     def launch_metadata(self, *_: Any, **__: Any) -> None:
         """Return nothing about a launch."""
+
+    def __getattr__(self, name: str) -> Any:
+        asked.guess()
+        raise AttributeError(name)
 
     def __getitem__(self, grid: Any) -> Callable[..., None]:
         return self.run
@@ -102,5 +111,5 @@ class _Driver:
         return bench
 
     def __getattr__(self, name: str) -> Any:
-        asked.anything = asked.guesses = True
+        asked.guess()
         raise AttributeError(name)

@@ -5,8 +5,10 @@ Candidates often build native code only if there is a GPU, or if their inputs ar
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType, SimpleNamespace
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -29,8 +31,12 @@ class Asked:
 
     #: It was asked anything at all.
     anything: bool = False
-    #: An answer was a guess, which the GPU may not give: a value, or a property.
+    #: An answer was a guess, which the GPU may not give: a value, a property, or a failure.
     guesses: bool = False
+
+    def guess(self) -> None:
+        """Note that an answer is a guess."""
+        self.anything = self.guesses = True
 
 
 #: What was asked in this process. A process has one candidate.
@@ -66,10 +72,14 @@ class PretendedGpu(TorchFunctionMode):
             asked.anything = True
             return args[0] if func == torch.Tensor.cuda else _PLACES[func]
         if func in _VALUES and args[0].is_meta:
-            asked.anything = asked.guesses = True
+            asked.guess()
             return _VALUES[func]
         replaced = {name: _replaced(value) for name, value in (kwargs or {}).items()}
-        return func(*map(_replaced, args), **replaced)
+        try:
+            return func(*map(_replaced, args), **replaced)
+        except BaseException:
+            asked.guess()  # tensors with memory may not fail there
+            raise
 
 
 def _replaced(value: Any) -> Any:
@@ -96,8 +106,15 @@ def install(architecture: str) -> None:
         "default_stream": SimpleNamespace(cuda_stream=0),
         **dict.fromkeys(("synchronize", "set_device", "init", "empty_cache", "manual_seed", "manual_seed_all")),
     }
-    for name, answer in answers.items():
-        setattr(torch.cuda, name, _answering(answer, guessed=name in _GUESSED))
+    for name, value in list(vars(torch.cuda).items()):
+        if name.startswith("_"):
+            continue
+        if name in answers:
+            setattr(torch.cuda, name, _answering(answers[name], guessed=name in _GUESSED))
+        elif isinstance(value, FunctionType):
+            setattr(torch.cuda, name, _guessing(value))
+        elif isinstance(value, type) and isinstance(vars(value).get("__new__"), staticmethod):
+            value.__new__ = _guessing(value.__new__)  # type: ignore[method-assign]
 
 
 def _answering(answer: Any, *, guessed: bool) -> Any:
@@ -107,6 +124,17 @@ def _answering(answer: Any, *, guessed: bool) -> Any:
         return answer
 
     return function
+
+
+def _guessing(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `function`, which fails without a GPU, such that its calls are noted."""
+
+    @functools.wraps(function)
+    def noting(*args: Any, **kwargs: Any) -> Any:
+        asked.guess()
+        return function(*args, **kwargs)
+
+    return noting
 
 
 def construct_and_call(module: ModuleType, symbol: str, sketch: dict[str, Any]) -> None:

@@ -3,9 +3,10 @@
 On a GPU a runner needs a context, which occupies the driver of the whole host for a tenth of a second. A candidate whose
 import fails, or that Triton's compiler refuses, does not get one. What the process says is believed as a runner's error
 is, since no way of failing pays. So it must not say that a candidate fails that would not fail on the device. It
-reports only what cannot depend on the device: an ordinary mistake in the candidate's own lines during the import, if
+reports only what does not depend on the device: an ordinary mistake in the candidate's own lines during the import, if
 the candidate has asked nothing of the pretended GPU; and in the first call a name that does not exist, or what the
-compiler refuses, if no answer was a guess. Everything else is left to the runner.
+compiler refuses, if no answer was a guess. What fails while another failure is handled does not count, for that one may be
+due to the missing device, and neither does anything after a look at the machine. Everything else is left to the runner.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import socket
+import sys
 import traceback
 from types import ModuleType
 from typing import Any
@@ -32,10 +34,21 @@ def run(channel: socket.socket, shared_fds: list[int], frame: wire.Frame, scratc
     """Serve the judge on `channel`: orders `load` and `call`, each with one answer. This runs inside the sandbox."""
     wire.send(channel, {"ok": "ready", "pace": 0.0})
     rehearsal = _Rehearsal(scratch)
+    sys.addaudithook(_watch)
     while (received := wire.receive(channel)) is not None:
         order = received[0]
         error = rehearsal.load(order) if order["op"] == "load" else rehearsal.call(order)
         wire.send(channel, {"ok": None if error is None else dataclasses.asdict(error)})
+
+
+#: What Python reports (https://docs.python.org/3/library/audit_events.html) when a candidate looks at the machine.
+_LOOKS = ("ctypes.dlopen", "subprocess.Popen", "os.system", "os.posix_spawn", "os.exec")
+_LOOKS_AT, _PLACES = ("open", "os.listdir", "os.scandir"), ("/dev", "/proc", "/sys")
+
+
+def _watch(event: str, details: tuple[Any, ...]) -> None:
+    if event in _LOOKS or (event in _LOOKS_AT and str(details[0]).startswith(_PLACES)):
+        pretended_gpu.asked.guess()
 
 
 class _Rehearsal:
@@ -74,7 +87,9 @@ class _Rehearsal:
         return None
 
     def _is_own(self, error: BaseException) -> bool:
-        """Return True if one of the candidate's own lines has raised `error`."""
+        """Return True if one of the candidate's own lines has raised `error`, and not because of another one."""
+        if error.__context__ is not None:
+            return False
         own = self._scratch + os.sep
         if isinstance(error, SyntaxError):
             return (error.filename or "").startswith(own)

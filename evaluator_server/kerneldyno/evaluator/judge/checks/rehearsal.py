@@ -12,6 +12,8 @@ import re
 from types import TracebackType
 from typing import Any, Self
 
+from kerneldyno.v1 import evaluation_pb2 as pb
+
 from ...shared import tree, wire
 from ...shared.spec import EvalSpec
 from ...toolkits import Problem
@@ -24,11 +26,13 @@ from ..runners.pool import Pool
 
 _log = logging.getLogger("kerneldyno.judge")
 
-#: Time limit in seconds of both answers. Most candidates take less than a tenth of a second.
+#: Time limit in seconds of each of the two answers. Most candidates take less than a tenth of a second for both.
 _SECONDS = 2.0
 #: Languages that are rehearsed: for the others, the import or the first call may compile native code.
 _BACKENDS = ("triton", "torch")
 _BUILDS = re.compile(r"\b(load_inline|cpp_extension|nvrtc|nvcc)\b")
+#: What a rehearsal can find out. Whoever claims to lack memory, for example, may show that on the device.
+_VERDICTS = (pb.EvalResult.COMPILE_ERROR, pb.EvalResult.RUNTIME_ERROR)
 #: What a process can do instead of answering.
 _FAILURES = (RunnerGone, RunnerLate, RunnerGarbled, RunnerStartError)
 
@@ -93,11 +97,13 @@ class Rehearsal:
             said = None
         finally:
             logs = await self._end()
-        self._pool.rehearsals["passed" if said is None else "failed"] += 1
-        if said is not None:
-            result = verdict.raised(stage, read_error(said), limits)
-            result.logs = logs
-            raise Finished(result)
+        result = None if said is None else verdict.raised(stage, read_error(said), limits)
+        if result is None or result.outcome not in _VERDICTS:
+            self._pool.rehearsals["passed"] += 1
+            return
+        self._pool.rehearsals["failed"] += 1
+        result.logs = logs
+        raise Finished(result)
 
     async def _load(self) -> Any:
         spec = self._spec
