@@ -19,13 +19,13 @@ from kerneldyno.rpc.jsonio import request_from_json
 #: Accepted outcomes of a compile error. The compiler finds a wrong use of Triton, the interpreter only at run time.
 COMPILE_ERRORS = ("COMPILE_ERROR",)
 INTERPRETED_ERRORS = ("COMPILE_ERROR", "RUNTIME_ERROR")
-#: Sources differ in names of kernels, like samples of a model; these are parts of such names.
 #: What is replaced in candidates that cannot be imported.
 _BROKEN = {
     "compile_error": ("def forward(self,", "def forward(self"),
     "missing_name": ("@triton.jit", "@triton.jit(num_warps=WARPS)"),
     "missing_module": ("from torch import nn", "from torch import nn\nfrom torch_fast_kernels import fused"),
 }
+#: Sources differ in names of kernels, like samples of a model; these are parts of such names.
 _NAMES = ("fused", "tiled", "fast", "simple", "block", "strided", "packed", "vector", "direct", "plain", "lean")
 _RIGHT, _WRONG = 8, 4
 #: The kinds of 16 candidates of a problem.

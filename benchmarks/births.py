@@ -38,7 +38,7 @@ from kerneldyno.evaluator.shared import proc
 _FORK = multiprocessing.get_context("fork")
 #: Time limit in seconds for what cannot take long.
 _LONGEST = 60.0
-#: Steps of a birth, in milliseconds of one child: cuInit, context, first kernel; and when it was done.
+#: Seconds of the steps of one birth: cuInit, context, first kernel; and when it was done (monotonic).
 _TOLD = struct.Struct("4d")
 #: Environment of children, as in the service (`Device.quick_start_environment`).
 _AS_SERVED = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
@@ -123,7 +123,11 @@ def main() -> int:
 def _restarted() -> int:
     """Run this command again with the library preloaded, and return its exit status."""
     with tempfile.TemporaryDirectory(prefix="kerneldyno-calls-") as folder:
-        library = driver_calls.build(Path(folder))
+        try:
+            library = driver_calls.build(Path(folder))
+        except FileNotFoundError:
+            print("births.py needs a C compiler, as the command cc (Debian: apt install gcc)", file=sys.stderr)
+            return 2
         environment = {**os.environ, **driver_calls.environment(library, Path(folder))}
         return os.spawnve(
             os.P_WAIT, sys.executable, [sys.executable, "-m", "benchmarks.births", *sys.argv[1:]], environment
