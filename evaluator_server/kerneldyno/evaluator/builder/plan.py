@@ -12,7 +12,7 @@ import re
 from collections import OrderedDict
 from typing import Any
 
-from ..judge.runners.handle import RunnerGarbled, RunnerGone, RunnerLate, RunnerStartError
+from ..judge.runners.handle import FAILURES
 from ..judge.runners.pool import Pool
 from ..shared.native_build import NativeBuild, of_files
 from ..shared.spec import EvalSpec
@@ -27,8 +27,6 @@ _SCOUT_SECONDS = 20.0
 _MOST_SKETCHES = 256
 #: Most libraries of one candidate, besides `native`.
 _MOST_BUILDS = 16
-#: What a process can do instead of answering.
-FAILURES = (RunnerGone, RunnerLate, RunnerGarbled, RunnerStartError)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from ..problems.inputs import Inputs
 from ..results import verdict
 from ..results.record import Finished
 from ..runners.answers import read_error
-from ..runners.handle import Runner, RunnerGarbled, RunnerGone, RunnerLate, RunnerStartError
+from ..runners.handle import FAILURES, Runner
 from ..runners.pool import Pool
 
 _log = logging.getLogger("kerneldyno.judge")
@@ -33,8 +33,6 @@ _BACKENDS = ("triton", "torch")
 _BUILDS = re.compile(r"\b(load_inline|cpp_extension|nvrtc|nvcc)\b")
 #: What a rehearsal can find out. Whoever claims to lack memory, for example, may show that on the device.
 _VERDICTS = (pb.EvalResult.COMPILE_ERROR, pb.EvalResult.RUNTIME_ERROR)
-#: What a process can do instead of answering.
-_FAILURES = (RunnerGone, RunnerLate, RunnerGarbled, RunnerStartError)
 
 
 class Rehearsal:
@@ -92,7 +90,7 @@ class Rehearsal:
             if said is None and self._spec.backend == "triton":
                 stage = "compile"
                 said = await self._ask({"op": "call", "symbol": self._problem.symbol, "sketch": self._sketch(inputs)})
-        except (*_FAILURES, tree.UnsupportedValueError) as failure:
+        except (*FAILURES, tree.UnsupportedValueError) as failure:
             _log.info("event=no_rehearsal reason=%r", f"{type(failure).__name__}: {str(failure)[:200]}")
             said = None
         finally:

@@ -44,6 +44,10 @@ class RunnerGarbled(Exception):  # noqa: N818
     """A message on the channel was no answer of the harness: something else wrote to it."""
 
 
+#: What a process can do instead of answering.
+FAILURES = (RunnerGone, RunnerLate, RunnerGarbled, RunnerStartError)
+
+
 @dataclass(frozen=True, slots=True)
 class ExitReport:
     """How a runner ended, as its warden reports."""
