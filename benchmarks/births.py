@@ -39,16 +39,16 @@ _FORK = multiprocessing.get_context("fork")
 #: Time limit in seconds for what cannot take long.
 _LONGEST = 60.0
 #: Seconds of the steps of one birth: cuInit, context, first kernel; and when it was done (monotonic).
-_TOLD = struct.Struct("4d")
+TOLD = struct.Struct("4d")
 #: Environment of children, as in the service (`Device.quick_start_environment`).
-_AS_SERVED = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+AS_SERVED = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 #: What `--options` tries: changes to that environment; and whether all GPUs' nodes can be opened.
 _OPTIONS: dict[str, tuple[dict[str, str], bool]] = {
-    "nodes of all GPUs": (_AS_SERVED, True),
+    "nodes of all GPUs": (AS_SERVED, True),
     "usual number of connections": ({}, False),
     "usual number of connections, launch queues of 4x": ({"CUDA_SCALE_LAUNCH_QUEUES": "4x"}, False),
-    "one copy connection": ({**_AS_SERVED, "CUDA_DEVICE_MAX_COPY_CONNECTIONS": "1"}, False),
-    "launch queues of 0.25x": ({**_AS_SERVED, "CUDA_SCALE_LAUNCH_QUEUES": "0.25x"}, False),
+    "one copy connection": ({**AS_SERVED, "CUDA_DEVICE_MAX_COPY_CONNECTIONS": "1"}, False),
+    "launch queues of 0.25x": ({**AS_SERVED, "CUDA_SCALE_LAUNCH_QUEUES": "0.25x"}, False),
 }
 
 
@@ -83,7 +83,7 @@ def main() -> int:
     parser.add_argument("--bystander", action="store_true", help="also time the calls of another process")
     parser.add_argument("--json", type=Path, help="also write everything to this file")
     options = parser.parse_args()
-    if not torch.cuda.is_available():
+    if not numbers():  # torch may not ask: a process that has opened CUDA cannot fork others that do
         print("births.py needs an NVIDIA GPU and a PyTorch that can use it", file=sys.stderr)
         return 2
     if "DRIVER_CALLS" not in os.environ:
@@ -93,7 +93,7 @@ def main() -> int:
     print("| | born a second | cuInit ms | context | first kernel | death | calls | ms in calls |")
     print("| --- |" + " ---: |" * 7, flush=True)
     rows: list[Row] = []
-    residents = [_resident(gpu) for gpu in range(max(devices))]
+    residents = [resident(gpu) for gpu in range(max(devices))]
     try:
         for count in devices:
             rows += [_births(f"{count} GPU, {each} on each", range(count), each, options.seconds) for each in at_once]
@@ -134,17 +134,16 @@ def _restarted() -> int:
         )
 
 
-def _numbers() -> list[int]:
+def numbers() -> list[int]:
     """Return the numbers of the GPUs' nodes, in the order of their PCI addresses, which is CUDA's as we ask for it."""
-    found = [
-        int(proc.facts(path)["Device Minor"]) for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
-    ]
+    cards = Path("/proc/driver/nvidia/gpus")
+    found = [int(proc.facts(path)["Device Minor"]) for path in sorted(cards.glob("*/information"))]
     return [number for number in found if Path(f"/dev/nvidia{number}").exists()]
 
 
 def environment_of(gpu: int, *, all_nodes: bool = False) -> dict[str, str]:
     """Return the variables with which a process sees one GPU only; with `all_nodes` it could open the others as well."""
-    hidden = [str(number) for at, number in enumerate(_numbers()) if at != gpu]
+    hidden = [str(number) for at, number in enumerate(numbers()) if at != gpu]
     visible = str(gpu if all_nodes else 0)  # CUDA counts what can be opened
     return {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
@@ -153,7 +152,7 @@ def environment_of(gpu: int, *, all_nodes: bool = False) -> dict[str, str]:
     }
 
 
-def _resident(gpu: int) -> Any:
+def resident(gpu: int) -> Any:
     """Start a process that keeps a context on a GPU, as a judge does. The last user of a GPU shuts more of it down."""
 
     def stay() -> None:
@@ -184,7 +183,7 @@ def _births(
     recording = driver_calls.Recording(Path(os.environ["DRIVER_CALLS"]))
     first, earlier = len(recording), recording.processes
     ready, told = _FORK.Barrier(len(gpus)), _FORK.Queue()
-    chosen = _AS_SERVED if environment is None else environment
+    chosen = AS_SERVED if environment is None else environment
     variables = [{**environment_of(gpu, all_nodes=all_nodes), **chosen} for gpu in gpus]
     forkers = [_FORK.Process(target=_fork, args=(each, ready, told, seconds, at_once)) for each in variables]
     for forker in forkers:
@@ -226,18 +225,18 @@ def _fork(environment: dict[str, str], ready: Any, told: Any, seconds: float, at
     while alive or time.monotonic() - begin < seconds:
         while alive < at_once and time.monotonic() - begin < seconds:
             if os.fork() == 0:
-                _live(writing)
+                live(writing)
             alive += 1
         os.wait()
         gone = time.monotonic()
         alive -= 1
-        *steps, done = _TOLD.unpack(os.read(reading, _TOLD.size))
+        *steps, done = TOLD.unpack(os.read(reading, TOLD.size))
         born.append(tuple(steps))
         deaths.append(gone - done)
     told.put((born, deaths, time.monotonic() - begin))
 
 
-def _live(writing: int) -> None:
+def live(writing: int) -> None:
     """Be born, tell how long each step took, and die."""
     times = [time.monotonic()]
     try:
@@ -252,7 +251,7 @@ def _live(writing: int) -> None:
         times.append(time.monotonic())
     finally:
         times += [math.nan] * (4 - len(times))
-        os.write(writing, _TOLD.pack(*(after - before for before, after in itertools.pairwise(times)), times[-1]))
+        os.write(writing, TOLD.pack(*(after - before for before, after in itertools.pairwise(times)), times[-1]))
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
+import select
 import socket
 from collections.abc import Callable, Iterator
 from types import MappingProxyType
@@ -219,18 +220,44 @@ async def test_a_candidate_gets_a_spare_of_the_class_that_its_reference_has(
     assert spares.wanted == 2  # for each taken spare a new one is started
 
 
-async def test_a_reference_gets_a_runner_like_the_candidates_and_the_others_go_back(
+async def test_a_reference_gets_the_ready_runner_that_is_like_the_candidates(
     paced: Callable[[list[float]], Paced],
 ) -> None:
     spares = paced([2.10, 2.11, 1.97])
     found = await spares.pool.take_like(spares.runner(1.98), full_queues=False)
     assert found.pace == 1.97
     assert sorted(spares.ready) == [2.10, 2.11]
+    assert spares.wanted == 1
+
+
+async def test_what_a_search_for_a_reference_runner_leaves_over_goes_back(
+    paced: Callable[[list[float]], Paced],
+) -> None:
+    spares = paced([2.10, 2.11])
+    search = asyncio.create_task(spares.pool.take_like(spares.runner(1.98), full_queues=False))
+    await asyncio.sleep(0.05)  # until it waits
+    assert spares.ready == []
+    spares.pool._ready.put_nowait(spares.runner(1.97))
+    assert (await search).pace == 1.97
+    assert sorted(spares.ready) == [2.10, 2.11]
     # Three new spares are started for these three. The next two taken ones are not replaced, so that no more stand
     # ready than before.
     assert spares.wanted == 3
     await spares.pool.take(full_queues=False)
     await spares.pool.take(full_queues=False)
+    assert spares.wanted == 3
+
+
+async def test_a_search_keeps_no_spare_from_those_who_wait(paced: Callable[[list[float]], Paced]) -> None:
+    spares = paced([])
+    search = asyncio.create_task(spares.pool.take_like(spares.runner(1.98), full_queues=False))
+    lanes = [asyncio.create_task(spares.pool.take(full_queues=False)) for _ in range(2)]
+    await asyncio.sleep(0.05)  # until they wait
+    for pace in (2.10, 2.11, 1.97):  # the search is the first in line
+        spares.pool._ready.put_nowait(spares.runner(pace))
+        await asyncio.sleep(0.01)
+    assert [(await lane).pace for lane in lanes] == [2.10, 2.11]
+    assert (await search).pace == 1.97
     assert spares.wanted == 3
 
 
@@ -274,3 +301,89 @@ async def test_runners_that_a_search_leaves_over_serve_the_next_ones() -> None:
             end.close()
         await made.close()
         assert not made.runners
+
+
+class SlowToOpen(CpuDevice):
+    """A device that two spares of a host may open concurrently."""
+
+    openings = 2
+
+
+@pytest.mark.parametrize(("devices", "at_once"), [(1, 2), (2, 1), (8, 1)])
+async def test_spares_open_the_device_in_turn(devices: int, at_once: int) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        made = Pool(ours, SlowToOpen(), "cpu:0", spares=3, memory_bytes=1 << 30, devices=devices)
+        births = [asyncio.create_task(made.spawn(full_queues=False)) for _ in range(3)]
+        ends = [(await asked(theirs))[1] for _ in births]
+        for channel, _ in ends:
+            wire.send(channel, {"ok": "forked"})
+        opened = 0
+        while opened < 3:
+            await asyncio.sleep(0.05)
+            told = [channel for channel, _ in ends if _is_readable(channel)]
+            assert len(told) == min(at_once, 3 - opened)
+            for channel in told:
+                assert await asyncio.to_thread(wire.receive, channel) == ({"op": "open"}, [])
+                wire.send(channel, {"ok": "ready", "pace": 1.0})
+                opened += 1
+        assert {(await birth).pace for birth in births} == {1.0}
+        for channel, control in ends:
+            channel.close()
+            control.close()
+        await made.close()
+
+
+async def test_no_spare_opens_the_device_during_a_timing_and_who_is_waited_for_opens_at_once() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        made = Pool(ours, SlowToOpen(), "cpu:0", spares=0, memory_bytes=1 << 30, devices=2)
+        timed = asyncio.create_task(made.spawn())
+        _, (first, first_control) = await asked(theirs)
+        wire.send(first, {"ok": "forked"})
+        assert await asyncio.to_thread(wire.receive, first) == ({"op": "open"}, [])
+        wire.send(first, {"ok": "ready", "pace": 0.0})
+        spare = asyncio.create_task(made.spawn(full_queues=False))
+        _, (second, second_control) = await asked(theirs)
+        stopped = asyncio.create_task(asyncio.to_thread(_stop, second_control))
+        async with made.lease.exclusive(await timed):
+            wire.send(second, {"ok": "forked"})
+            await asyncio.sleep(0.05)
+            assert not _is_readable(second)
+        await stopped
+        assert await asyncio.to_thread(wire.receive, second) == ({"op": "open"}, [])
+        wire.send(second, {"ok": "ready", "pace": 0.0})
+        await spare
+        for end in (first, first_control, second, second_control):
+            end.close()
+        await made.close()
+
+
+async def test_a_birth_that_fails_while_it_opens_the_device_lets_the_next_one_open_it() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        made = Pool(ours, SlowToOpen(), "cpu:0", spares=0, memory_bytes=1 << 30, devices=2)
+        births = [asyncio.create_task(made.spawn(full_queues=False)) for _ in range(2)]
+        ends = [(await asked(theirs))[1] for _ in births]
+        for channel, _ in ends:
+            wire.send(channel, {"ok": "forked"})
+        assert await asyncio.to_thread(wire.receive, ends[0][0]) == ({"op": "open"}, [])
+        ends[0][0].close()
+        wire.send(ends[0][1], {"op": "exit", **KILLED})
+        assert await asyncio.to_thread(wire.receive, ends[1][0]) == ({"op": "open"}, [])
+        wire.send(ends[1][0], {"ok": "ready", "pace": 0.0})
+        with pytest.raises(RunnerStartError):
+            await births[0]
+        await births[1]
+        for end in (ends[0][1], *ends[1]):
+            end.close()
+        await made.close()
+
+
+def _stop(control: socket.socket) -> None:
+    assert wire.receive(control) == ({"op": "stop"}, [])
+    wire.send(control, {"op": "stopped"})
+
+
+def _is_readable(channel: socket.socket) -> bool:
+    return bool(select.select([channel], [], [], 0)[0])

@@ -75,3 +75,26 @@ async def test_a_reference_that_is_left_in_the_midst_of_something_ends_once(pool
         await timed_beside(references, QUICK, fails=True)
     assert references.ended == [QUICK if twin else SLOW]
     assert len(references) == 0
+
+
+async def test_the_next_candidates_get_the_class_for_which_a_reference_is_to_come(pool: Pool) -> None:
+    references = Made(pool, [QUICK])
+    spec = cast(Any, SimpleNamespace(problem_key="p"))
+    other = cast(Any, SimpleNamespace(problem_key="q"))
+    quick, slow = pool.class_of(runner(QUICK)), pool.class_of(runner(SLOW))
+    assert references.classes(spec, full_queues=True) == set()
+    references.expect(spec, runner(SLOW), full_queues=True)
+    references.expect(spec, runner(QUICK), full_queues=True)  # no other one was ready
+    assert references.classes(spec, full_queues=True) == {slow}
+    assert references.classes(spec, full_queues=False) == references.classes(other, full_queues=True) == set()
+    # A runner that exists counts, and not what the first candidate had.
+    assert await timed_beside(references, QUICK) == QUICK
+    assert references.classes(spec, full_queues=True) == {quick}
+
+
+async def test_not_every_problem_that_ever_was_is_remembered(pool: Pool) -> None:
+    references = Made(pool, [])
+    for number in range(1000):
+        references.expect(cast(Any, SimpleNamespace(problem_key=str(number))), runner(QUICK), full_queues=True)
+    assert references.classes(cast(Any, SimpleNamespace(problem_key="0")), full_queues=True) == set()
+    assert references.classes(cast(Any, SimpleNamespace(problem_key="999")), full_queues=True)

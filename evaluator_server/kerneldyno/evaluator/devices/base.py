@@ -126,6 +126,8 @@ class Device(ABC):
     displaces = False
     #: A runner with a quick start can queue as many calls as needed if one call has at most this many operations.
     quick_start_launches = 0
+    #: Most spares of a whole host that may open their devices concurrently: more of them only wait for each other.
+    openings = 1000
 
     @abstractmethod
     def synchronize(self) -> None:

@@ -109,6 +109,10 @@ class CudaDevice(Device):
     # 40 calls fit into a queue of 1,022 launches if each makes 16 launches, and eight more for each call by itself.
     quick_start_launches = 16
 
+    # All calls of a host's driver wait for one lock, those of timings on other GPUs as well, and behind each process
+    # that is being started. Eight at once are enough (docs/driver.md).
+    openings = 8
+
     def runner_descriptors(self) -> list[int]:
         return [new_page()]
 
@@ -145,7 +149,8 @@ class CudaDevice(Device):
     @functools.cached_property
     def _flush(self) -> torch.Tensor:
         size = max(4 * self.cache_bytes(), 64 << 20)
-        return torch.empty(size, dtype=torch.uint8, device=self.torch_device)
+        # In one piece from the driver: torch would map it in ten, with four calls of the driver for each.
+        return torch.as_tensor(_Bytes(self.allocate(size), size), device=self.torch_device)
 
     @functools.cached_property
     def _little(self) -> torch.Tensor:
@@ -179,6 +184,14 @@ class CudaDevice(Device):
         finally:
             used.peak = torch.cuda.max_memory_allocated(self.torch_device) - before
 
+    def allocate(self, nbytes: int) -> int:
+        """Allocate memory beside torch's, and return its address."""
+        try:
+            return self.driver.allocate(nbytes)
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()  # torch may keep the needed memory
+            return self.driver.allocate(nbytes)
+
     def free_bytes(self) -> int:
         idle = torch.cuda.memory_reserved(self.torch_device)  # this process's, used or not
         return torch.cuda.mem_get_info(self.torch_device)[0] + idle
@@ -195,6 +208,11 @@ class CudaDevice(Device):
 
     def clear(self) -> None:
         torch.cuda.empty_cache()
+
+    def settle(self) -> None:
+        super().settle()
+        with contextlib.suppress(torch.OutOfMemoryError):
+            self.flush_cache()  # its memory is mapped now: during a timing, that may wait for births on other GPUs
 
     def displace(self, seed: int) -> None:
         if seed == AFRESH:
@@ -242,11 +260,7 @@ class _DeviceArena(Arena):
         self._driver = device.driver
         self._nbytes = nbytes
         whole = -(-nbytes // _PAGE_BYTES) * _PAGE_BYTES
-        try:
-            self._pointer = self._driver.allocate(whole)
-        except torch.OutOfMemoryError:
-            torch.cuda.empty_cache()  # torch may keep the needed memory
-            self._pointer = self._driver.allocate(whole)
+        self._pointer = device.allocate(whole)
         torch.as_tensor(_Bytes(self._pointer, whole), device=device.torch_device).fill_(_WIPED)
         device.synchronize()
         self.data = torch.as_tensor(_Bytes(self._pointer, nbytes), device=device.torch_device)

@@ -260,6 +260,7 @@ class Lane:
         self._full_queues = await self._needs_full_queues(built, trials[0])
         classes = context.references.classes(spec, full_queues=self._full_queues)
         runner = await context.pool.take(full_queues=self._full_queues, classes=classes)
+        context.references.expect(spec, runner, full_queues=self._full_queues)
         candidate = Candidate(spec, context.device, context.pool.lease, runner, record, limits)
         self._candidate = candidate
         slot_bytes = max(each.slot_bytes for each in trials)

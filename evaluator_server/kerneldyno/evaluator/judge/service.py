@@ -74,6 +74,7 @@ class Service:
             "cpu:0" if device.kind == "cpu" else "cuda:0",
             spares=settings.spares,
             memory_bytes=settings.memory_bytes,
+            devices=settings.share[1],
         )
         # Count a candidate and its reference in each lane, and the spares.
         contexts = (2 * settings.lanes + settings.spares) * CONTEXT_BYTES if device.kind == "cuda" else 0

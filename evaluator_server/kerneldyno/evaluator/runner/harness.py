@@ -58,6 +58,9 @@ def run(channel: socket.socket, shared_fds: list[int], frame: wire.Frame, scratc
     """
     faulthandler.enable()
     device = open_device(str(frame["device"]))
+    wire.send(channel, {"ok": "forked"})
+    if wire.receive(channel) is None:  # the judge says when the device may be opened
+        return
     device.warm_up()
     device.divide_memory()
     for backend in backends().values():

@@ -89,24 +89,31 @@ class Runner:
         self._listener: asyncio.Task[None] | None = None
         self._reading: asyncio.Future[wire.Frame | None] | None = None
 
-    async def start(self) -> None:
-        """Wait until the runner is warm. Raises RunnerStartError."""
+    async def start(self, opening: contextlib.AbstractAsyncContextManager[None]) -> None:
+        """Wait until the runner is warm. It opens its device, if it has one, under `opening`. Raises RunnerStartError."""
         channel, control = self._sockets
         self._channel = await wire.connect(channel)
         self._control = await wire.connect(control)
         self._listener = asyncio.create_task(self._listen())
-        try:
-            answer = await self.answer(_READY_TIMEOUT)
-        except (RunnerGone, RunnerLate, RunnerGarbled) as error:
-            report = await self.end()
-            raise RunnerStartError(f"{type(error).__name__}: {report.logs.strip()[-2000:] or 'no output'}") from None
-        match answer:
+        greeting = await self._greeting()
+        if greeting == {"ok": "forked"}:
+            async with opening:
+                self.send({"op": "open"})
+                greeting = await self._greeting()
+        match greeting:
             case {"ok": "ready", "pace": float(pace)}:
                 self.pace = pace
             case _:
                 await self.end()
-                raise RunnerStartError(f"unexpected greeting {str(answer)[:200]}")
+                raise RunnerStartError(f"unexpected greeting {str(greeting)[:200]}")
         wire.write_frame(self._control[1], {"op": "baseline"})
+
+    async def _greeting(self) -> wire.Frame:
+        try:
+            return await self.answer(_READY_TIMEOUT)
+        except (RunnerGone, RunnerLate, RunnerGarbled) as error:
+            report = await self.end()
+            raise RunnerStartError(f"{type(error).__name__}: {report.logs.strip()[-2000:] or 'no output'}") from None
 
     async def ask(self, order: wire.Frame, timeout: float) -> wire.Frame:
         """Send `order` and return the answer. Raises RunnerLate, RunnerGone, RunnerGarbled.

@@ -6,12 +6,13 @@ It asks the zygote for runners and needs no answer: if a runner could not be mad
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import socket
 import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
 
 from ...devices.base import Device
 from ...shared import wire
@@ -47,8 +48,25 @@ class Pool:
     """Keeps `spares` warm runners, and hands out each of them once."""
 
     def __init__(
-        self, zygote: socket.socket, device: Device, device_name: str, *, spares: int, memory_bytes: int
+        self,
+        zygote: socket.socket,
+        device: Device,
+        device_name: str,
+        *,
+        spares: int,
+        memory_bytes: int,
+        devices: int = 1,
     ) -> None:
+        """Create a pool without runners.
+
+        Args:
+            zygote: The socket to the zygote.
+            device: The device.
+            device_name: Its name: cpu:0 or cuda:N.
+            spares: Number of warm runners to keep.
+            memory_bytes: Host memory of one runner.
+            devices: Number of devices of this server, each of which has a pool.
+        """
         self._zygote = zygote
         self._device = device
         self._device_name = device_name
@@ -59,6 +77,8 @@ class Pool:
         self.walls = Walls(namespaces=True, filters=True)
         #: Environment variables that runners get in addition to those that they keep.
         self.environment: dict[str, str] = {}
+        #: Spares that may open the device concurrently; see `Device.openings`.
+        self._openings = asyncio.Semaphore(max(1, device.openings // devices))
         #: All living runners, spares and taken ones. The lease stops these.
         self.runners: set[Runner] = set()
         self.lease = Lease(self.runners)
@@ -66,8 +86,9 @@ class Pool:
         self._classes: list[tuple[float, int]] = []
         #: Runners with full queues that nobody has used, and since when (monotonic, seconds).
         self._left_over: list[tuple[Runner, float]] = []
-        #: Number of spares that came back and exceed the wanted number.
+        #: Number of spares that came back and exceed the wanted number, and of tasks that wait for a spare.
         self._surplus = 0
+        self._waiting = 0
         self.spawns = 0
         self.exits: Counter[str] = Counter(clean=0, killed=0, signal=0, error=0)
         #: Rehearsals of candidates, by what they led to (`checks/rehearsal.py`).
@@ -123,13 +144,20 @@ class Pool:
         runner = Runner(channel, control, descriptors, role)
         self.runners.add(runner)
         try:
-            await runner.start()
+            await runner.start(contextlib.nullcontext() if full_queues else self._opening())
         except BaseException:
             await runner.end()  # the waiting caller may be gone, and then nobody else would end it
             self.runners.discard(runner)
             self.exits["error"] += role == "runner"
             raise
         return runner
+
+    @contextlib.asynccontextmanager
+    async def _opening(self) -> AsyncIterator[None]:
+        """Wait until one more spare may open the device. It may while the body runs."""
+        async with self._openings:
+            await self.lease.quiet()
+            yield
 
     async def keep_ready(self) -> None:
         """Keep the number of spares constant. This runs as long as the judge does."""
@@ -195,20 +223,29 @@ class Pool:
         made = full_queues and bool(self._device.quick_start_environment)
         if made and (runner := self._take_left_over({wanted})) is not None:
             return runner
-        found: list[Runner] = []
+        tries = 0
+        others: list[Runner] = []
         try:
-            for _ in range(_TRIES):
-                found.append(await self._make() if made else await self._take_spare())
-                if self.class_of(found[-1]) == wanted:
-                    break
-            return found.pop()
-        finally:
-            for runner in found:
-                if made:
-                    await self._leave_over(runner)
+            while True:
+                tries += 1
+                runner = await self._make() if made else self._exchange(await self._take_spare(), {wanted})
+                if tries == _TRIES or self.class_of(runner) == wanted:
+                    return runner
+                if made or not self._waiting:
+                    others.append(runner)
                 else:
-                    self._surplus += 1
-                    self._ready.put_nowait(runner)
+                    self._give_back(runner)  # to whom any will do
+                    await asyncio.sleep(0)  # otherwise this task would take it again before the waiting one wakes
+        finally:
+            for each in others:
+                if made:
+                    await self._leave_over(each)
+                else:
+                    self._give_back(each)
+
+    def _give_back(self, spare: Runner) -> None:
+        self._surplus += 1
+        self._ready.put_nowait(spare)
 
     async def end_left_over(self, older_than: float = 0.0) -> None:
         """End the runners that searches have left over, at least `older_than` seconds ago."""
@@ -261,7 +298,11 @@ class Pool:
     async def _take_spare(self) -> Runner:
         began = time.monotonic()
         while True:
-            spare = await self._ready.get()
+            self._waiting += 1
+            try:
+                spare = await self._ready.get()
+            finally:
+                self._waiting -= 1
             if self._surplus:
                 self._surplus -= 1
             else:

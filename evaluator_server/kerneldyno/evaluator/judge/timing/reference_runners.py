@@ -39,6 +39,8 @@ _Key = tuple[str, bool, int, int, int]
 #: Most reference runners that are kept, and for how many seconds after their last use.
 _KEPT = {"cuda": 16, "cpu": 3}
 _KEPT_SECONDS = {"cuda": 30.0, "cpu": 10.0}
+#: Most problems whose first candidate's class is remembered.
+_MOST_EXPECTED = 256
 #: Time limit for building a reference, including torch.compile, in seconds.
 _BUILD_SECONDS = 300.0
 #: Most bursts that are kept per kind (of empty calls, and of the reference with a warm cache), and most kinds.
@@ -143,6 +145,8 @@ class References:
         self._pool = pool
         self._processors = processors
         self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
+        #: The class of a problem's first candidate, by problem and whether runners have full queues.
+        self._expected: OrderedDict[tuple[str, bool], set[int]] = OrderedDict()
         #: A lock for each key for which a runner is being made.
         self._making: WeakValueDictionary[_Key, asyncio.Lock] = WeakValueDictionary()
 
@@ -150,8 +154,19 @@ class References:
         return len(self._kept)
 
     def classes(self, spec: EvalSpec, *, full_queues: bool) -> set[int]:
-        """Return the pace classes of the kept runners of a problem's reference."""
-        return {key[2] for key in self._kept if key[:2] == (spec.problem_key, full_queues)}
+        """Return the pace classes of the runners of a problem's reference, those to come if there is none yet."""
+        kept = {key[2] for key in self._kept if key[:2] == (spec.problem_key, full_queues)}
+        return kept or self._expected.get((spec.problem_key, full_queues), set())
+
+    def expect(self, spec: EvalSpec, candidate: Runner, *, full_queues: bool) -> None:
+        """Note that `candidate` may be timed, and needs a reference's runner of its class.
+
+        The next candidates of the problem then get runners of that class as well, and one reference's runner serves
+        them all, even if they all begin before there is one.
+        """
+        self._expected.setdefault((spec.problem_key, full_queues), {self._pool.class_of(candidate)})
+        if len(self._expected) > _MOST_EXPECTED:
+            self._expected.popitem(last=False)
 
     @asynccontextmanager
     async def beside(
