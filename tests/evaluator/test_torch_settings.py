@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kerneldyno.evaluator.toolkits import toolkits
-from kerneldyno.evaluator.toolkits.torch_settings import _SETTINGS, TorchSettings, build_with_own_settings
+from kerneldyno.evaluator.toolkits.torch_settings import _SETTINGS, TorchSettings, build
 from tests.evaluator import judge_harness
 from tests.evaluator.judge_harness import Judge, candidate, request
 
@@ -177,7 +177,7 @@ def get_inputs():
 def test_problems_do_not_see_each_others_settings() -> None:
     def built(top: str) -> Any:
         spec = judge_harness.spec("", reference_code=SELFISH.format(top=top, call="pass"))
-        return build_with_own_settings(lambda: toolkits()["kernelbench"].build(spec, CPU, 5))
+        return build(toolkits()["kernelbench"], spec, CPU, 5)
 
     double, single = built("torch.set_default_dtype(torch.float64)"), built("")
     for _ in range(2):

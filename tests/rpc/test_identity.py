@@ -54,6 +54,8 @@ CHANGES: dict[str, Callable[[pb.EvalRequest], object]] = {
     "tolerance": lambda r: setattr(r.tolerance, "preset", pb.Tolerance.PRESET_LOOSE),
     "tolerance.atol": lambda r: setattr(r.tolerance, "atol", 0.0),
     "tolerance.rtol": lambda r: setattr(r.tolerance, "rtol", 0.0),
+    "tolerance.matched_share": lambda r: setattr(r.tolerance, "matched_share", 0.5),
+    "precision": lambda r: setattr(r, "precision", pb.PRECISION_FP16),
     "allowed_precision": lambda r: setattr(r, "allowed_precision", pb.PRECISION_FP16),
     "reference_backend": lambda r: setattr(r, "reference_backend", pb.REFERENCE_BACKEND_TORCH_COMPILE),
     "launch_mode": lambda r: setattr(r, "launch_mode", pb.LAUNCH_MODE_CUDA_GRAPH),
@@ -223,6 +225,19 @@ def test_to_ask_for_the_usual_timing_precision_is_to_ask_for_none() -> None:
 
 def test_to_have_reused_outputs_labelled_is_to_ask_for_nothing() -> None:
     assert identified(good(output_reuse=pb.OUTPUT_REUSE_LABEL)) == identified(good())
+
+
+def test_the_usual_share_and_what_a_precision_implies_are_the_same_work() -> None:
+    share = pb.Tolerance.PRESET_MATCHED_SHARE
+    given = [
+        pb.Tolerance(preset=share),
+        pb.Tolerance(matched_share=0.95),
+        pb.Tolerance(preset=share, matched_share=0.95),
+    ]
+    assert len({identified(good(tolerance=each)) for each in given}) == 1
+    assert identified(good(precision=pb.PRECISION_FP8)) == identified(
+        good(precision=pb.PRECISION_FP8, allowed_precision=pb.PRECISION_FP8)
+    )
 
 
 def test_kinds_of_stress_are_a_set_and_all_of_them_are_the_usual_one() -> None:

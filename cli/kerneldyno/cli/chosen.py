@@ -93,6 +93,11 @@ _OPTIONS = (
         _one_of("tf32", "fp16", "bf16", "fp8"),
     ),
     _Option(
+        *("precision", "--precision", str, "fp64|fp32|fp16|bf16|fp8"),
+        "Cast the problem to this precision: inputs, and parameters of both sides. Default: as the reference makes them.",
+        _one_of("fp64", "fp32", "fp16", "bf16", "fp8"),
+    ),
+    _Option(
         *("stress_inputs", "--stress/--no-stress", bool, None),
         "Whether candidates must be right on stress inputs too. Default: yes, unless a tolerance is given and no kind.",
     ),

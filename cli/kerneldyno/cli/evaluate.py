@@ -94,8 +94,16 @@ def evaluate(
     ] = None,
     build: BuildOptions = NO_BUILD_OPTIONS,
     chosen: Chosen = NOTHING_CHOSEN,
-    atol: Annotated[float | None, typer.Option("--atol", help="Absolute tolerance (with allclose).")] = None,
-    rtol: Annotated[float | None, typer.Option("--rtol", help="Relative tolerance (with allclose).")] = None,
+    atol: Annotated[
+        float | None, typer.Option("--atol", help="Absolute tolerance (with allclose, or a matched share).")
+    ] = None,
+    rtol: Annotated[
+        float | None, typer.Option("--rtol", help="Relative tolerance (with allclose, or a matched share).")
+    ] = None,
+    matched_share: Annotated[
+        float | None,
+        typer.Option("--matched-share", help="Share of elements that must be right, such as 0.95: looser."),
+    ] = None,
     stage_timeout: Annotated[float | None, typer.Option("--timeout", help="Limit of each stage, in seconds.")] = None,
     device: Annotated[str | None, typer.Option("--device", metavar="cuda|cpu", help="Kind of device.")] = None,
     no_performance: Annotated[bool, typer.Option("--no-performance", help="Judge correctness only.")] = False,
@@ -154,9 +162,10 @@ def evaluate(
         }
         fields |= {name: value for name, value in optional.items() if value is not None}
         fields |= chosen.fields()
-        tolerance = {name: value for name, value in (("atol", atol), ("rtol", rtol)) if value is not None}
-        if tolerance:
-            fields["tolerance"] = {**filed.get("tolerance", {}), "preset": "allclose", **tolerance}
+        numbers = {"atol": atol, "rtol": rtol, "matched_share": matched_share}
+        if tolerance := {name: value for name, value in numbers.items() if value is not None}:
+            preset = "allclose" if matched_share is None else "matched_share"
+            fields["tolerance"] = {**filed.get("tolerance", {}), "preset": preset, **tolerance}
         try:
             request = request_from_json(fields)
             build.check(request)

@@ -261,4 +261,5 @@ def _correctness(result: EvalResult) -> str:
     if not compared or result.incorrect.kind in _NOT_NUMERIC:
         return trials
     ratio = times(seen.max_error_ratio) if math.isfinite(seen.max_error_ratio) else "infinitely more"
-    return f"{trials}, largest error {seen.max_abs_error:.3g} ({ratio} of what is allowed)"
+    share = f"; at least {seen.matched_share:.2%} of each output right" if seen.HasField("matched_share") else ""
+    return f"{trials}, largest error {seen.max_abs_error:.3g} ({ratio} of what is allowed{share})"

@@ -161,7 +161,9 @@ REQUEST = Form(
         "num_correct_trials": INTEGER,
         "num_perf_trials": INTEGER,
         "num_warmup": INTEGER,
-        "tolerance": Form(pb.Tolerance.DESCRIPTOR, {"preset": INTEGER, "atol": DOUBLE, "rtol": DOUBLE}).one(),
+        "tolerance": Form(
+            pb.Tolerance.DESCRIPTOR, {"preset": INTEGER, "atol": DOUBLE, "rtol": DOUBLE, "matched_share": DOUBLE}
+        ).one(),
         "allowed_precision": INTEGER,
         "reference_backend": INTEGER,
         "launch_mode": INTEGER,
@@ -195,6 +197,7 @@ REQUEST = Form(
         "provenance_policy": INTEGER,
         "output_reuse": INTEGER,
         "stress_kinds": ENUMS,
+        "precision": INTEGER,
         "salt": TEXT,
         "kernel_files": Form(pb.CandidateFile.DESCRIPTOR, {"path": TEXT, "content": TEXT}).several(),
         "build_flags": Form(pb.BuildFlags.DESCRIPTOR, {"cuda": TEXTS, "cpp": TEXTS, "libraries": TEXTS}).one(),

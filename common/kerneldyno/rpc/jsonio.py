@@ -150,6 +150,7 @@ _CONVERT: dict[str, Callable[[Any], Any]] = {
     "client_grace": lambda value: _duration(value, "client_grace"),
     "priority": _enum("PRIORITY_"),
     "allowed_precision": _enum("PRECISION_"),
+    "precision": _enum("PRECISION_"),
     "reference_backend": _enum("REFERENCE_BACKEND_"),
     "launch_mode": _enum("LAUNCH_MODE_"),
     "speedup_kind": _enum("SPEEDUP_KIND_"),

@@ -65,12 +65,22 @@ DEFAULT_BUILD_SECONDS = 300
 
 STAGE_TIMEOUT_FIELDS = ("load_timeout", "compile_timeout", "correctness_timeout", "timing_timeout", "build_timeout")
 
+#: Share of elements that PRESET_MATCHED_SHARE asks for if the request does not say.
+DEFAULT_MATCHED_SHARE = 0.95
+#: Presets for which a request may give tolerances.
+_PRESETS_WITH_NUMBERS = (
+    pb.Tolerance.PRESET_UNSPECIFIED,
+    pb.Tolerance.PRESET_ALLCLOSE,
+    pb.Tolerance.PRESET_MATCHED_SHARE,
+)
+
 #: Backends that only one kind of device can run.
 _NEEDS_KIND = {"cuda": "cuda"}
 
 _PLUGIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _ENUMS: dict[str, Any] = {
     "allowed_precision": pb.Precision,
+    "precision": pb.Precision,
     "reference_backend": pb.ReferenceBackend,
     "launch_mode": pb.LaunchMode,
     "speedup_kind": pb.SpeedupKind,
@@ -145,8 +155,11 @@ def effective(request: pb.EvalRequest) -> pb.EvalRequest:
     if not full.HasField("num_warmup"):
         full.num_warmup = DEFAULT_WARMUP
     if full.tolerance.preset == pb.Tolerance.PRESET_UNSPECIFIED:
-        given = full.tolerance.HasField("atol") or full.tolerance.HasField("rtol")
-        full.tolerance.preset = pb.Tolerance.PRESET_ALLCLOSE if given else pb.Tolerance.PRESET_CALIBRATED
+        full.tolerance.preset = _preset(full.tolerance)
+    if full.tolerance.HasField("matched_share") and full.tolerance.matched_share == DEFAULT_MATCHED_SHARE:
+        full.tolerance.ClearField("matched_share")  # readers of the field know its default
+    if full.precision == pb.PRECISION_FP8:
+        full.allowed_precision = full.allowed_precision or pb.PRECISION_FP8
     full.reference_backend = full.reference_backend or pb.REFERENCE_BACKEND_EAGER
     if full.launch_mode == pb.LAUNCH_MODE_EAGER:
         full.ClearField("launch_mode")  # newer than the form of identities: work without it keeps its digest
@@ -171,6 +184,14 @@ def effective(request: pb.EvalRequest) -> pb.EvalRequest:
     if not full.HasField("enable_profiling"):
         full.enable_profiling = full.provenance_policy == pb.PROVENANCE_POLICY_REQUIRE_OWN_KERNELS
     return full
+
+
+def _preset(tolerance: pb.Tolerance) -> pb.Tolerance.Preset.ValueType:
+    """Return the preset that the given numbers mean."""
+    if tolerance.HasField("matched_share"):
+        return pb.Tolerance.PRESET_MATCHED_SHARE
+    given = tolerance.HasField("atol") or tolerance.HasField("rtol")
+    return pb.Tolerance.PRESET_ALLCLOSE if given else pb.Tolerance.PRESET_CALIBRATED
 
 
 def _stage_seconds(name: str, backend: str) -> int:
@@ -212,6 +233,8 @@ def _violations(
     if request.HasField("tolerance"):
         yield from _tolerance(request.tolerance)
     yield from _enum("allowed_precision", request.allowed_precision)
+    if request.precision:
+        yield from _precision(request)
     yield from _enum("reference_backend", request.reference_backend)
     yield from _enum("launch_mode", request.launch_mode)
     if request.HasField("timing_precision"):
@@ -289,6 +312,17 @@ def _count(request: pb.EvalRequest, field: str, low: int, high: int) -> Iterator
         yield Violation(field, f"is {getattr(request, field)}; allowed are {low} to {high}")
 
 
+def _precision(request: pb.EvalRequest) -> Iterator[Violation]:
+    yield from _enum("precision", request.precision)
+    if request.precision == pb.PRECISION_TF32:
+        text = "TF32 is arithmetic, and no type of tensors; use FP32 here and TF32 as allowed_precision"
+        yield Violation("precision", text)
+    if request.toolkit == "kernel_simple":
+        yield Violation(
+            "precision", "must be absent with the kernel_simple toolkit; cases give the type of each tensor"
+        )
+
+
 def _timing_precision(value: float) -> Iterator[Violation]:
     if not MIN_TIMING_PRECISION <= value <= MAX_TIMING_PRECISION:  # NaN is neither
         allowed = f"{MIN_TIMING_PRECISION:g} to {MAX_TIMING_PRECISION:g}"
@@ -310,8 +344,15 @@ def _tolerance(tolerance: pb.Tolerance) -> Iterator[Violation]:
         value: float = getattr(tolerance, name)
         if not math.isfinite(value) or value < 0:
             yield Violation(f"tolerance.{name}", f"is {value}; it must be finite and not negative")
-        if tolerance.preset not in (pb.Tolerance.PRESET_UNSPECIFIED, pb.Tolerance.PRESET_ALLCLOSE):
-            yield Violation(f"tolerance.{name}", "is for PRESET_ALLCLOSE only; leave it out or change the preset")
+        if tolerance.preset not in _PRESETS_WITH_NUMBERS:
+            text = "is for PRESET_ALLCLOSE and PRESET_MATCHED_SHARE only; leave it out or change the preset"
+            yield Violation(f"tolerance.{name}", text)
+    if tolerance.HasField("matched_share"):
+        if not 0 < tolerance.matched_share <= 1:  # NaN is not
+            yield Violation("tolerance.matched_share", f"is {tolerance.matched_share:g}; allowed are above 0 to 1")
+        if tolerance.preset not in (pb.Tolerance.PRESET_UNSPECIFIED, pb.Tolerance.PRESET_MATCHED_SHARE):
+            text = "is for PRESET_MATCHED_SHARE only; leave it out or change the preset"
+            yield Violation("tolerance.matched_share", text)
 
 
 def _enum(field: str, value: int) -> Iterator[Violation]:

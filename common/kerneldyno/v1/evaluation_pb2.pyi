@@ -422,6 +422,7 @@ class EvalRequest(_message.Message):
     STRESS_KINDS_FIELD_NUMBER: _builtins.int
     KERNEL_FILES_FIELD_NUMBER: _builtins.int
     BUILD_FLAGS_FIELD_NUMBER: _builtins.int
+    PRECISION_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The caller's name for this request, 1 to 200 printable characters, unique within the caller's client id. Results
     carry it. If the same id is sent again with the same body, the answer is the same result; with another body it is
@@ -505,6 +506,13 @@ class EvalRequest(_message.Message):
     """
     output_reuse: Global___OutputReuse.ValueType
     """Whether an output may be overwritten by a later call. UNSPECIFIED means OUTPUT_REUSE_LABEL."""
+    precision: Global___Precision.ValueType
+    """The precision in which the problem is posed, with the "kernelbench" toolkit: floating-point inputs, and the
+    parameters and buffers of both modules, are cast to it before the call, as KernelBench's `precision` does. FP64,
+    FP32, FP16 or BF16; FP8 rounds them to e4m3 numbers times a power of two for each tensor, and stores them as
+    bfloat16. Everything else follows from the cast problem: the expected outputs, the tolerance and the times of the
+    reference. With FP8, `allowed_precision` is FP8 if it is absent. UNSPECIFIED means as the reference makes them.
+    """
     @_builtins.property
     def tolerance(self) -> Global___Tolerance:
         """How far an output may differ from the expected one. Absent means the calibrated default (see Tolerance)."""
@@ -606,10 +614,11 @@ class EvalRequest(_message.Message):
         stress_kinds: _abc.Iterable[Global___StressKind.ValueType] | None = ...,
         kernel_files: _abc.Iterable[Global___CandidateFile] | None = ...,
         build_flags: Global___BuildFlags | None = ...,
+        precision: Global___Precision.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "build_flags", b"build_flags", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "client_grace", b"client_grace", "device", b"device", "enable_profiling", b"enable_profiling", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "run_performance", b"run_performance", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "total_timeout", b"total_timeout", "trace_context", b"trace_context"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "allowed_precision", b"allowed_precision", "backend", b"backend", "build_flags", b"build_flags", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "cases", b"cases", "cases_code", b"cases_code", "client_grace", b"client_grace", "device", b"device", "enable_profiling", b"enable_profiling", "entry_point", b"entry_point", "id", b"id", "kernel_code", b"kernel_code", "kernel_files", b"kernel_files", "labels", b"labels", "launch_mode", b"launch_mode", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "output_reuse", b"output_reuse", "priority", b"priority", "provenance_policy", b"provenance_policy", "reference_backend", b"reference_backend", "reference_code", b"reference_code", "run_performance", b"run_performance", "salt", b"salt", "skip_cache", b"skip_cache", "speedup_kind", b"speedup_kind", "stress_inputs", b"stress_inputs", "stress_kinds", b"stress_kinds", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "toolkit", b"toolkit", "total_timeout", b"total_timeout", "trace_context", b"trace_context"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "allowed_precision", b"allowed_precision", "backend", b"backend", "build_flags", b"build_flags", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "cases", b"cases", "cases_code", b"cases_code", "client_grace", b"client_grace", "device", b"device", "enable_profiling", b"enable_profiling", "entry_point", b"entry_point", "id", b"id", "kernel_code", b"kernel_code", "kernel_files", b"kernel_files", "labels", b"labels", "launch_mode", b"launch_mode", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "output_reuse", b"output_reuse", "precision", b"precision", "priority", b"priority", "provenance_policy", b"provenance_policy", "reference_backend", b"reference_backend", "reference_code", b"reference_code", "run_performance", b"run_performance", "salt", b"salt", "skip_cache", b"skip_cache", "speedup_kind", b"speedup_kind", "stress_inputs", b"stress_inputs", "stress_kinds", b"stress_kinds", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "toolkit", b"toolkit", "total_timeout", b"total_timeout", "trace_context", b"trace_context"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__candidate_device_memory_bytes: _TypeAlias = _typing.Literal["candidate_device_memory_bytes"]  # noqa: Y015
     _WhichOneofArgType__candidate_device_memory_bytes: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes"]  # noqa: Y015
@@ -782,7 +791,9 @@ class Tolerance(_message.Message):
     class _PresetEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Tolerance._Preset.ValueType], _builtins.type):
         DESCRIPTOR: _descriptor.EnumDescriptor
         PRESET_UNSPECIFIED: Tolerance._Preset.ValueType  # 0
-        """The default: PRESET_CALIBRATED, or PRESET_ALLCLOSE when `atol` or `rtol` is given."""
+        """The default: PRESET_CALIBRATED, or PRESET_MATCHED_SHARE when `matched_share` is given, or PRESET_ALLCLOSE when only
+        `atol` or `rtol` is.
+        """
         PRESET_CALIBRATED: Tolerance._Preset.ValueType  # 1
         """The error relative to the size of the expected output, by the output's dtype, never tighter than the reference's
         own rounding noise compared with a float64 run. Shortcuts do not pass this rule.
@@ -793,12 +804,19 @@ class Tolerance(_message.Message):
         """
         PRESET_LOOSE: Tolerance._Preset.ValueType  # 3
         """torch.allclose with 1e-2 and 1e-2 for every dtype: the rule of the KernelGYM release."""
+        PRESET_MATCHED_SHARE: Tolerance._Preset.ValueType  # 4
+        """The rule of flashinfer-bench: an element is right if its error is at most `atol` or, relative to the expected
+        value, at most `rtol` (both default to 1e-2), and `matched_share` of each output's elements must be right. Looser
+        than the others: the other elements may be anything finite. A result that needed this has the finding D08.
+        """
 
     class Preset(_Preset, metaclass=_PresetEnumTypeWrapper):
         """Preset names a complete rule."""
 
     PRESET_UNSPECIFIED: Tolerance.Preset.ValueType  # 0
-    """The default: PRESET_CALIBRATED, or PRESET_ALLCLOSE when `atol` or `rtol` is given."""
+    """The default: PRESET_CALIBRATED, or PRESET_MATCHED_SHARE when `matched_share` is given, or PRESET_ALLCLOSE when only
+    `atol` or `rtol` is.
+    """
     PRESET_CALIBRATED: Tolerance.Preset.ValueType  # 1
     """The error relative to the size of the expected output, by the output's dtype, never tighter than the reference's
     own rounding noise compared with a float64 run. Shortcuts do not pass this rule.
@@ -809,33 +827,48 @@ class Tolerance(_message.Message):
     """
     PRESET_LOOSE: Tolerance.Preset.ValueType  # 3
     """torch.allclose with 1e-2 and 1e-2 for every dtype: the rule of the KernelGYM release."""
+    PRESET_MATCHED_SHARE: Tolerance.Preset.ValueType  # 4
+    """The rule of flashinfer-bench: an element is right if its error is at most `atol` or, relative to the expected
+    value, at most `rtol` (both default to 1e-2), and `matched_share` of each output's elements must be right. Looser
+    than the others: the other elements may be anything finite. A result that needed this has the finding D08.
+    """
 
     PRESET_FIELD_NUMBER: _builtins.int
     ATOL_FIELD_NUMBER: _builtins.int
     RTOL_FIELD_NUMBER: _builtins.int
+    MATCHED_SHARE_FIELD_NUMBER: _builtins.int
     preset: Global___Tolerance.Preset.ValueType
     """The rule."""
     atol: _builtins.float
-    """Absolute tolerance for PRESET_ALLCLOSE; finite and not negative."""
+    """Absolute tolerance for PRESET_ALLCLOSE and PRESET_MATCHED_SHARE; finite and not negative."""
     rtol: _builtins.float
-    """Relative tolerance for PRESET_ALLCLOSE; finite and not negative."""
+    """Relative tolerance for PRESET_ALLCLOSE and PRESET_MATCHED_SHARE; finite and not negative."""
+    matched_share: _builtins.float
+    """Share of the elements of each output that must be right with PRESET_MATCHED_SHARE; above 0, at most 1. Absent means
+    0.95.
+    """
     def __init__(
         self,
         *,
         preset: Global___Tolerance.Preset.ValueType = ...,
         atol: _builtins.float | None = ...,
         rtol: _builtins.float | None = ...,
+        matched_share: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_atol", b"_atol", "_rtol", b"_rtol", "atol", b"atol", "rtol", b"rtol"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_atol", b"_atol", "_matched_share", b"_matched_share", "_rtol", b"_rtol", "atol", b"atol", "matched_share", b"matched_share", "rtol", b"rtol"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_atol", b"_atol", "_rtol", b"_rtol", "atol", b"atol", "preset", b"preset", "rtol", b"rtol"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_atol", b"_atol", "_matched_share", b"_matched_share", "_rtol", b"_rtol", "atol", b"atol", "matched_share", b"matched_share", "preset", b"preset", "rtol", b"rtol"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__atol: _TypeAlias = _typing.Literal["atol"]  # noqa: Y015
     _WhichOneofArgType__atol: _TypeAlias = _typing.Literal["_atol", b"_atol"]  # noqa: Y015
+    _WhichOneofReturnType__matched_share: _TypeAlias = _typing.Literal["matched_share"]  # noqa: Y015
+    _WhichOneofArgType__matched_share: _TypeAlias = _typing.Literal["_matched_share", b"_matched_share"]  # noqa: Y015
     _WhichOneofReturnType__rtol: _TypeAlias = _typing.Literal["rtol"]  # noqa: Y015
     _WhichOneofArgType__rtol: _TypeAlias = _typing.Literal["_rtol", b"_rtol"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__atol) -> _WhichOneofReturnType__atol | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__matched_share) -> _WhichOneofReturnType__matched_share | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__rtol) -> _WhichOneofReturnType__rtol | None: ...
 
@@ -2011,6 +2044,7 @@ class CorrectnessReport(_message.Message):
     STRESS_TRIALS_FIELD_NUMBER: _builtins.int
     OBSERVED_PRECISION_FIELD_NUMBER: _builtins.int
     PARAMETERS_PERTURBED_FIELD_NUMBER: _builtins.int
+    MATCHED_SHARE_FIELD_NUMBER: _builtins.int
     passed_trials: _builtins.int
     """Trials whose outputs were all right."""
     total_trials: _builtins.int
@@ -2029,6 +2063,8 @@ class CorrectnessReport(_message.Message):
     """
     parameters_perturbed: _builtins.int
     """Number of constant parameters and buffers (ones, zeros) that were replaced by secret values."""
+    matched_share: _builtins.float
+    """With PRESET_MATCHED_SHARE: the smallest share of right elements over all compared outputs. Absent otherwise."""
     def __init__(
         self,
         *,
@@ -2040,12 +2076,15 @@ class CorrectnessReport(_message.Message):
         stress_trials: _builtins.int = ...,
         observed_precision: Global___Precision.ValueType = ...,
         parameters_perturbed: _builtins.int = ...,
+        matched_share: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_matched_share", b"_matched_share", "matched_share", b"matched_share"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_abs_error", b"max_abs_error", "max_error_ratio", b"max_error_ratio", "observed_precision", b"observed_precision", "parameters_perturbed", b"parameters_perturbed", "passed_trials", b"passed_trials", "stress_trials", b"stress_trials", "timed_outputs_checked", b"timed_outputs_checked", "total_trials", b"total_trials"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_matched_share", b"_matched_share", "matched_share", b"matched_share", "max_abs_error", b"max_abs_error", "max_error_ratio", b"max_error_ratio", "observed_precision", b"observed_precision", "parameters_perturbed", b"parameters_perturbed", "passed_trials", b"passed_trials", "stress_trials", b"stress_trials", "timed_outputs_checked", b"timed_outputs_checked", "total_trials", b"total_trials"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__matched_share: _TypeAlias = _typing.Literal["matched_share"]  # noqa: Y015
+    _WhichOneofArgType__matched_share: _TypeAlias = _typing.Literal["_matched_share", b"_matched_share"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__matched_share) -> _WhichOneofReturnType__matched_share | None: ...
 
 Global___CorrectnessReport: _TypeAlias = CorrectnessReport  # noqa: Y015
 

@@ -35,7 +35,7 @@ from .judge.problems.stress import Stress
 from .shared import tree
 from .shared.spec import EvalSpec, Limits, ToleranceRule
 from .toolkits import Problem, ReferenceFailure, toolkits
-from .toolkits.torch_settings import build_with_own_settings
+from .toolkits.torch_settings import build
 
 #: Nominal trials that a mutant must pass before it counts as accepted and not as lucky: as many as candidates get.
 _NOMINAL_TRIALS = 5
@@ -160,11 +160,12 @@ def _spec(source: str, rule: ToleranceRule) -> EvalSpec:
         cases_code="",
         cases=(),
         output_reuse=pb.OUTPUT_REUSE_LABEL,
+        precision=pb.PRECISION_UNSPECIFIED,
     )
 
 
 def _build(spec: EvalSpec, device: Device, seed: int) -> Problem:
-    return build_with_own_settings(lambda: toolkits()[spec.toolkit].build(spec, device.torch_device, seed))
+    return build(toolkits()[spec.toolkit], spec, device.torch_device, seed)
 
 
 def _broken(report: Report, failure: ReferenceFailure) -> None:

@@ -96,7 +96,7 @@ class Lane:
         self._planned = self._beside = self._kept = 0
         self._announce = announce
         self._stages = Stages(tell)
-        self._record = Record()
+        self._record = Record(shares=spec.tolerance.preset == pb.Tolerance.PRESET_MATCHED_SHARE)
         self._candidate: Candidate | None = None
         self._full_queues = False
         #: Seconds of the device's probe before it became slower while this candidate was timed; None if it did not.
@@ -288,6 +288,7 @@ class Lane:
         await provenance.replay_as_ghost(candidate, built, context.problems, self._announce)
         if not spec.enable_profiling and spec.backend != "torch":
             await provenance.survey(candidate, last)
+        record.note_share()
         return verdict.correct(record.report(), record.passed, record.findings, times, profile)
 
     async def _check(self, candidate: Candidate, built: BuiltProblem) -> trial.Trial:

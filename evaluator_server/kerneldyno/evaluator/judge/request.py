@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
+from kerneldyno.rpc.validation import DEFAULT_MATCHED_SHARE
 from kerneldyno.v1 import evaluation_pb2 as pb
 
 from ..shared.spec import EvalSpec, Limits, ToleranceRule
@@ -54,6 +55,7 @@ def read_request(request: pb.EvalRequest) -> EvalSpec:
         cuda_flags=tuple(request.build_flags.cuda),
         cpp_flags=tuple(request.build_flags.cpp),
         libraries=tuple(request.build_flags.libraries),
+        precision=request.precision,
     )
 
 
@@ -62,6 +64,7 @@ def _tolerance(rule: pb.Tolerance) -> ToleranceRule:
         rule.preset or pb.Tolerance.PRESET_CALIBRATED,
         rule.atol if rule.HasField("atol") else None,
         rule.rtol if rule.HasField("rtol") else None,
+        rule.matched_share if rule.HasField("matched_share") else DEFAULT_MATCHED_SHARE,
     )
 
 

@@ -152,7 +152,7 @@ class _Harness:
             self._call = target
             return {"state": []}
         self._construction = parameters.Construction(
-            target, order["args"], order["kwargs"], order["seed"], self._device.torch_device
+            target, order["args"], order["kwargs"], order["seed"], self._device.torch_device, order["precision"]
         )
         assert self._backend is not None
         with self._backend.count_launches(self._device) as launches:

@@ -15,6 +15,7 @@ import torch
 
 from ..devices import filling, seeding
 from ..shared import small_floats, tree
+from ..shared.casting import cast_module
 
 _LAYERS: tuple[type[torch.nn.Module], ...] = (
     torch.nn.modules.batchnorm._NormBase,
@@ -27,8 +28,11 @@ _LAYERS: tuple[type[torch.nn.Module], ...] = (
 class Construction:
     """Constructs the candidate's instance: first `make`, then `make_with` if there are values to assign."""
 
-    def __init__(self, target: Callable[..., Any], args: Any, kwargs: Any, seed: int, device: torch.device) -> None:
+    def __init__(
+        self, target: Callable[..., Any], args: Any, kwargs: Any, seed: int, device: torch.device, precision: int = 0
+    ) -> None:
         self._target = target
+        self._precision = precision
         self._args = tree.rebuild(args, (), device)
         self._kwargs = tree.rebuild(kwargs, (), device)
         self._seed = seed
@@ -95,7 +99,7 @@ class Construction:
         with torch.no_grad(), filling.by_device(self._device):
             self._instance = self._target(*self._args, **self._kwargs)
             if isinstance(self._instance, torch.nn.Module):
-                self._instance = self._instance.to(self._device)
+                self._instance = cast_module(self._instance.to(self._device), self._precision)
         return self._instance
 
 

@@ -15,6 +15,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from ..shared import tree
+from ..shared.casting import cast_module
 
 _META = torch.device("meta")
 _GPU = torch.device("cuda", 0)
@@ -143,7 +144,8 @@ def construct_and_call(module: ModuleType, symbol: str, sketch: dict[str, Any]) 
     Args:
         module: The imported candidate.
         symbol: Name of the class or function.
-        sketch: The constructor's arguments (`args`, `kwargs`), and the call's (`inputs`, `specs`), as `sketch` makes them.
+        sketch: The constructor's arguments (`args`, `kwargs`), and the call's (`inputs`, `specs`), as `sketch` makes them;
+            and the `precision` to which the instance is cast.
 
     Raises:
         BaseException: Whatever the candidate raises.
@@ -152,6 +154,8 @@ def construct_and_call(module: ModuleType, symbol: str, sketch: dict[str, Any]) 
     with torch.no_grad(), _META:
         if isinstance(target, type):
             target = target(*tree.rebuild(sketch["args"], [], _META), **tree.rebuild(sketch["kwargs"], [], _META))
+            if isinstance(target, torch.nn.Module):
+                target = cast_module(target, sketch["precision"])
         specs = [tree.TensorSpec.from_json(spec) for spec in sketch["specs"]]
         inputs = [torch.empty_strided(spec.shape, spec.stride, dtype=spec.torch_dtype) for spec in specs]
         target(*tree.rebuild(sketch["inputs"], inputs, _META))

@@ -14,9 +14,8 @@ import torch
 
 from ..devices.base import Device
 from ..shared.spec import EvalSpec
-from ..toolkits import toolkits
+from ..toolkits import toolkits, torch_settings
 from ..toolkits.base import REFERENCE_FILE as FILE
-from ..toolkits.torch_settings import build_with_own_settings
 
 __all__ = ["FILE", "build", "preload"]
 
@@ -46,7 +45,7 @@ def build(
         Exception: Whatever the reference raises.
     """
     read = EvalSpec.from_plain(spec)
-    problem = build_with_own_settings(lambda: toolkits()[read.toolkit].build(read, device.torch_device, seed))
+    problem = torch_settings.build(toolkits()[read.toolkit], read, device.torch_device, seed)
     with problem.settings.in_force(), torch.no_grad():
         problem.make_ready(seed)
         if problem.timed is not None:

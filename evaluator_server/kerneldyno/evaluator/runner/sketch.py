@@ -38,4 +38,5 @@ def _sketch(spec: EvalSpec) -> dict[str, Any] | None:
         "kwargs": kwargs,
         "inputs": inputs,
         "specs": [tree.describe(tensor).to_json() for tensor in shapes],
+        "precision": made.precision,
     }

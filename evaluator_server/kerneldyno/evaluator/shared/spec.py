@@ -35,6 +35,8 @@ class ToleranceRule:
     preset: pb.Tolerance.Preset.ValueType
     atol: float | None
     rtol: float | None
+    #: Share of an output's elements that must be right, for the preset that asks for a share.
+    share: float = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,8 @@ class EvalSpec:
     cases: tuple[tuple[str, str], ...]
     #: What happens when a later call overwrites an output: OUTPUT_REUSE_LABEL or OUTPUT_REUSE_REJECT.
     output_reuse: pb.OutputReuse.ValueType
+    #: The precision to which inputs and modules are cast (`casting`); UNSPECIFIED if they are not.
+    precision: pb.Precision.ValueType
     #: Kinds of stress to use. Empty: all kinds.
     stress_kinds: tuple[pb.StressKind.ValueType, ...] = ()
     #: Limit of the candidate process's device memory, in bytes. None: the judge derives it from the reference.
@@ -80,7 +84,7 @@ class EvalSpec:
         digest = hashlib.sha256()
         switches = (
             f"{self.torch_compile} {self.cuda_graph} {self.stress_inputs} {self.stress_kinds} {self.tolerance}"
-            f" {self.allowed_precision}"
+            f" {self.allowed_precision} {self.precision}"
         )
         parts = (self.toolkit, self.entry_point, switches, self.reference_code, self.cases_code)
         for part in (*parts, *(text for case in self.cases for text in case)):

@@ -62,6 +62,8 @@ class Problem(ABC):
     init_args: Sequence[Any] = ()
     init_kwargs: dict[str, Any]
     init_seed: int = 0
+    #: The precision to which the candidate's instance is cast (`shared/casting.py`); 0 if it is not.
+    precision: int = 0
     #: Number of fixed cases; None if inputs are drawn at random.
     cases: int | None = None
     #: Called with the inputs of a call to time the reference; None if there is none to compare with. The judge only
@@ -120,6 +122,8 @@ class Sketch:
     init_args: Sequence[Any]
     init_kwargs: dict[str, Any]
     inputs: Sequence[Any]
+    #: See `Problem.precision`.
+    precision: int = 0
 
 
 class Toolkit(ABC):

@@ -14,6 +14,7 @@ import torch
 
 from ..devices import filling, seeding
 from ..shared import tree
+from ..shared.casting import cast, cast_module
 from ..shared.out_of_memory import is_lack_of_memory
 from ..shared.precision import round_to
 from ..shared.small_floats import is_coded
@@ -27,6 +28,7 @@ class _KernelBenchProblem(Problem):
     def __init__(self, spec: EvalSpec, device: torch.device, seed: int) -> None:
         self.symbol = f"{spec.entry_point}New"
         self.init_seed = seed
+        self.precision = spec.precision
         self._device = device
         module = run_source(spec.reference_code)
         unload_with(self, module)
@@ -39,8 +41,11 @@ class _KernelBenchProblem(Problem):
         self.init_args, self.init_kwargs = _split(made)
         seeding.seed(device, seed)
         with torch.no_grad(), filling.by_device(device):
-            self._model = getattr(module, spec.entry_point)(*self.init_args, **self.init_kwargs).to(device)
+            made = getattr(module, spec.entry_point)(*self.init_args, **self.init_kwargs)
+            self._model = cast_module(made.to(device), self.precision)
         self._replaced = _replace_constants(self._model, seed) if spec.stress_inputs else {}
+        if self._replaced:
+            cast_module(self._model, self.precision)  # the replaced values are rounded as well
         self._precise_model: torch.nn.Module | None = None
         self._has_precise = True
         self._draws_on_device = device.type != "cpu"
@@ -55,7 +60,7 @@ class _KernelBenchProblem(Problem):
         made = self._draw(seed)
         if not isinstance(made, list | tuple):
             raise TypeError(f"get_inputs() returned a {type(made).__name__}, not a list")
-        return tuple(to_device(value, self._device) for value in made)
+        return tuple(cast(to_device(value, self._device), self.precision) for value in made)
 
     def _draw(self, seed: int) -> Any:
         """Call get_inputs with the device as default if that works: drawing large inputs on the host takes seconds."""
@@ -74,7 +79,7 @@ class _KernelBenchProblem(Problem):
     def input_bytes(self) -> int | None:
         try:
             with torch.device("meta"):
-                _, tensors = tree.flatten(list(self._get_inputs()))
+                _, tensors = tree.flatten(cast(list(self._get_inputs()), self.precision))
         except Exception:  # it needs values, or NumPy
             return None
         return tree.layout([tree.describe(tensor) for tensor in tensors])[1]
@@ -183,7 +188,7 @@ class KernelBenchToolkit(Toolkit):
         module = run_source(spec.reference_code)
         with torch.device("meta"):
             args, kwargs = _split(module.get_init_inputs() if hasattr(module, "get_init_inputs") else [])
-            return Sketch(args, kwargs, module.get_inputs())
+            return Sketch(args, kwargs, cast(module.get_inputs(), spec.precision), spec.precision)
 
 
 TOOLKIT = KernelBenchToolkit()

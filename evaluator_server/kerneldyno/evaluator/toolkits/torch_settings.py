@@ -18,7 +18,8 @@ import torch
 from torch import overrides
 from torch.utils import _python_dispatch as dispatch
 
-from .base import Problem
+from ..shared.spec import EvalSpec
+from .base import Problem, ReferenceFailure, Toolkit
 
 _log = logging.getLogger("kerneldyno.judge")
 
@@ -145,6 +146,7 @@ class OwnSettingsProblem(Problem):
         self.settings = settings
         self.symbol, self.instantiate = problem.symbol, problem.instantiate
         self.init_args, self.init_kwargs, self.init_seed = problem.init_args, problem.init_kwargs, problem.init_seed
+        self.precision = problem.precision
         self.cases, self.timed = problem.cases, problem.timed
 
     def make_ready(self, seed: int) -> None:
@@ -182,8 +184,12 @@ class OwnSettingsProblem(Problem):
         return self._problem.parameters()
 
 
-def build_with_own_settings(build: Callable[[], Problem]) -> OwnSettingsProblem:
-    """Build a problem under its own settings of torch. Raises ReferenceFailure."""
+def build(toolkit: Toolkit, spec: EvalSpec, device: torch.device, seed: int) -> OwnSettingsProblem:
+    """Build the problem of `spec` under its own settings of torch. `seed` is secret and new. Raises ReferenceFailure."""
     settings = TorchSettings()
     with settings.in_force():
-        return OwnSettingsProblem(build(), settings)
+        problem = toolkit.build(spec, device, seed)
+    if problem.precision != spec.precision:
+        text = f"the toolkit {spec.toolkit} cannot pose its problems in another precision; leave `precision` out"
+        raise ReferenceFailure("build", ValueError(text))
+    return OwnSettingsProblem(problem, settings)

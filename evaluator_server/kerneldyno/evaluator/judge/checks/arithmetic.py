@@ -21,8 +21,8 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 from ...devices.base import Device
 from ...shared import tree
 from ...toolkits import Problem, ReferenceFailure
-from ..comparison.compare import NOISE_FACTOR, relative_tolerance
 from ..comparison.evidence import Mismatch
+from ..comparison.rules import NOISE_FACTOR, relative_tolerance
 from ..problems import trial
 from ..problems.tiers import BITS, RECOGNISED, half_unit, of_dtype, recognise, rms
 from ..problems.trial import Change, Trial

@@ -121,6 +121,7 @@ class Candidate(Side):
             "args": arguments,
             "kwargs": keywords,
             "seed": problem.init_seed,
+            "precision": problem.precision,
         }
         state = problem.state()
         listing = read_listing(await self.ask({**order, "listing": bool(state)}))

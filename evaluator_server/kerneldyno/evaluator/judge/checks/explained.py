@@ -23,7 +23,8 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 from ...devices.base import Device
 from ...shared import tree
 from ...shared.spec import EvalSpec
-from ..comparison.compare import Expected, beyond, is_measured, relative_tolerance
+from ..comparison.compare import Expected, beyond, is_measured
+from ..comparison.rules import relative_tolerance
 from ..problems import trial
 from ..problems.cache import BuiltProblem
 from ..problems.tiers import of_dtype

@@ -121,6 +121,7 @@ class Rehearsal:
             "kwargs": tree.flatten(problem.init_kwargs)[0],
             "inputs": inputs.structure,
             "specs": [spec.to_json() for spec in inputs.specs],
+            "precision": problem.precision,
         }
 
     async def _end(self) -> str:

@@ -29,3 +29,5 @@ class Comparison:
     mismatch: Mismatch | None = None
     max_abs_error: float = 0.0
     max_error_ratio: float = 0.0
+    #: The smallest share of an output's elements that are within tolerance.
+    matched_share: float = 1.0

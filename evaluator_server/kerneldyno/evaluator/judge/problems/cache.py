@@ -20,7 +20,7 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 from ...devices.base import Device
 from ...shared.spec import EvalSpec
 from ...toolkits import Problem, toolkits
-from ...toolkits.torch_settings import TorchSettings, build_with_own_settings
+from ...toolkits.torch_settings import TorchSettings, build
 from ..comparison.compare import Expected
 from ..memory.footprint import WITH_PRECISE, Footprint
 from ..memory.surplus import most_ahead
@@ -230,7 +230,7 @@ class Problems:
         # The seed is secret and belongs to this judge alone, so no candidate can have computed anything for it in
         # advance.
         seed = secrets.randbits(31)
-        problem = build_with_own_settings(lambda: toolkits()[spec.toolkit].build(spec, device.torch_device, seed))
+        problem = build(toolkits()[spec.toolkit], spec, device.torch_device, seed)
         least = problem.parameter_bytes() + 2 * (problem.input_bytes() or 0)  # as drawn, and as kept
         if within is not None and least > within:
             raise NeedsMoreError(least)

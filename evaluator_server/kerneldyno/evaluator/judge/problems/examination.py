@@ -21,7 +21,8 @@ from ...devices.base import Device
 from ...shared import small_floats, tree
 from ...shared.spec import EvalSpec
 from ...toolkits import Problem, ReferenceFailure
-from ..comparison.compare import Expected, compare, is_measured, relative_tolerance
+from ..comparison.compare import Expected, compare, is_measured
+from ..comparison.rules import relative_tolerance
 from ..results import verdict
 from . import stress, trial
 from .inputs import Vary

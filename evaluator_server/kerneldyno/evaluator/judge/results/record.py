@@ -39,6 +39,8 @@ class Record:
     #: The memory layout of the candidate's outputs, as its harness says.
     layouts: Sequence[TensorSpec] = ()
     worst: Comparison = field(default_factory=Comparison)
+    #: True if only a share of an output's elements must be right.
+    shares: bool = False
 
     def start_again(self, findings: Sequence[pb.Finding]) -> None:
         """Forget the trials and what they showed. `findings` are the earlier ones, which are kept."""
@@ -64,6 +66,15 @@ class Record:
         """Remember the largest errors."""
         self.worst.max_abs_error = max(self.worst.max_abs_error, comparison.max_abs_error)
         self.worst.max_error_ratio = max(self.worst.max_error_ratio, comparison.max_error_ratio)
+        self.worst.matched_share = min(self.worst.matched_share, comparison.matched_share)
+
+    def note_share(self) -> None:
+        """Add a finding if outputs were right only because a share of their elements may be wrong."""
+        if self.shares and self.worst.matched_share < 1:
+            evidence = (
+                f"{1 - self.worst.matched_share:.3%} of an output's elements are out of tolerance, which was allowed"
+            )
+            self.find("D08", pb.Finding.SEVERITY_INFO, evidence)
 
     def launched(self, count: int | None) -> None:
         """Add to the launches."""
@@ -81,4 +92,5 @@ class Record:
             stress_trials=self.stress_trials,
             observed_precision=self.precision,
             parameters_perturbed=self.parameters_perturbed,
+            matched_share=self.worst.matched_share if self.shares else None,
         )

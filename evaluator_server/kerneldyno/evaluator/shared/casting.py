@@ -1,0 +1,79 @@
+"""Posing a problem in another precision: casting inputs, and the parameters and buffers of modules.
+
+KernelBench's `precision` does the same with torch's dtypes. torch can hardly compute with numbers of eight bits, so FP8
+means values that e4m3 can hold, times a power of two for each tensor, in bfloat16, which holds these exactly. A candidate
+may convert them to e4m3 and back without losing anything.
+
+Precisions are the contract's numbers, because runners do not load protobuf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from . import small_floats
+
+#: As in the contract; 0 means that nothing is cast.
+FP64, FP32, FP16, BF16, FP8 = 1, 2, 4, 5, 6
+_DTYPES = {
+    FP64: torch.float64,
+    FP32: torch.float32,
+    FP16: torch.float16,
+    BF16: torch.bfloat16,
+    FP8: torch.bfloat16,
+}
+_E4M3 = torch.float8_e4m3fn
+
+
+def cast(value: Any, precision: int) -> Any:
+    """Return `value` with every floating-point tensor in it cast. Tensors of eight bits or fewer stay as they are."""
+    if isinstance(value, torch.Tensor):
+        return _cast(value, precision) if precision and _is_cast(value) else value
+    if isinstance(value, list | tuple):
+        return type(value)(cast(part, precision) for part in value)
+    if isinstance(value, dict):
+        return {key: cast(part, precision) for key, part in value.items()}
+    return value
+
+
+def cast_module(module: torch.nn.Module, precision: int) -> torch.nn.Module:
+    """Cast the parameters and buffers of `module`, and return it."""
+    if not precision:
+        return module
+    if any(tensor.is_complex() for tensor in (*module.parameters(), *module.buffers())):
+        cast_each: Callable[..., Any] = module._apply  # `to` would cast complex numbers to real ones
+        cast_each(lambda tensor: _cast(tensor, precision) if _is_cast(tensor) else tensor)
+        return module
+    exact = module.to(_DTYPES[precision])
+    if precision == FP8:
+        with torch.no_grad():
+            for tensor in (*exact.parameters(), *exact.buffers()):
+                if _is_cast(tensor):
+                    tensor.copy_(_rounded(tensor))
+    return exact
+
+
+def _is_cast(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() and not small_floats.is_coded(tensor.dtype)
+
+
+def _cast(tensor: torch.Tensor, precision: int) -> torch.Tensor:
+    if precision == FP8:
+        tensor = _rounded(tensor)
+    return tensor.to(_DTYPES[precision])
+
+
+def _rounded(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the values that e4m3 can hold, times the power of two that brings the largest one into its range."""
+    if tensor.is_meta or not tensor.numel():
+        return tensor
+    largest = tensor.detach().abs().max().double()
+    # frexp: largest = mantissa * 2^exponent with a mantissa from 0.5 to 1, and e4m3 ends at 448 = 0.875 * 2^9.
+    mantissa, exponent = torch.frexp(largest)
+    scale = torch.exp2((exponent - 9 + (mantissa > 0.875)).double())
+    scale = torch.where(torch.isfinite(largest) & (largest > 0), scale, torch.ones_like(scale))
+    scaled = (tensor.detach().double() / scale).float()
+    return (small_floats.narrowed(scaled, _E4M3).float() * scale.float()).to(tensor.dtype)
