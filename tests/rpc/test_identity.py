@@ -55,6 +55,7 @@ CHANGES: dict[str, Callable[[pb.EvalRequest], object]] = {
     "tolerance.atol": lambda r: setattr(r.tolerance, "atol", 0.0),
     "tolerance.rtol": lambda r: setattr(r.tolerance, "rtol", 0.0),
     "tolerance.matched_share": lambda r: setattr(r.tolerance, "matched_share", 0.5),
+    "backward": lambda r: setattr(r, "backward", True),
     "precision": lambda r: setattr(r, "precision", pb.PRECISION_FP16),
     "allowed_precision": lambda r: setattr(r, "allowed_precision", pb.PRECISION_FP16),
     "reference_backend": lambda r: setattr(r, "reference_backend", pb.REFERENCE_BACKEND_TORCH_COMPILE),

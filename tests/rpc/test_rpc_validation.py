@@ -106,6 +106,7 @@ def test_what_is_within_the_limits_passes(request_: pb.EvalRequest) -> None:
         (good(precision=99), "precision", "PRECISION_BF16"),
         (good(precision=pb.PRECISION_TF32), "precision", "allowed_precision"),
         (simple(precision=pb.PRECISION_FP16), "precision", "kernel_simple"),
+        (simple(backward=True), "backward", "kernel_simple"),
         (good(tolerance=pb.Tolerance(matched_share=0.0)), "tolerance.matched_share", "above 0 to 1"),
         (good(tolerance=pb.Tolerance(matched_share=1.01)), "tolerance.matched_share", "1.01"),
         (good(tolerance=pb.Tolerance(matched_share=float("nan"))), "tolerance.matched_share", "nan"),

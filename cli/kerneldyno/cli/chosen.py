@@ -98,6 +98,10 @@ _OPTIONS = (
         _one_of("fp64", "fp32", "fp16", "bf16", "fp8"),
     ),
     _Option(
+        *("backward", "--backward/--no-backward", bool, None),
+        "Whether calls make a backward pass too, and gradients are compared. Default: as inputs require gradients.",
+    ),
+    _Option(
         *("stress_inputs", "--stress/--no-stress", bool, None),
         "Whether candidates must be right on stress inputs too. Default: yes, unless a tolerance is given and no kind.",
     ),

@@ -198,6 +198,7 @@ REQUEST = Form(
         "output_reuse": INTEGER,
         "stress_kinds": ENUMS,
         "precision": INTEGER,
+        "backward": INTEGER,
         "salt": TEXT,
         "kernel_files": Form(pb.CandidateFile.DESCRIPTOR, {"path": TEXT, "content": TEXT}).several(),
         "build_flags": Form(pb.BuildFlags.DESCRIPTOR, {"cuda": TEXTS, "cpp": TEXTS, "libraries": TEXTS}).one(),

@@ -235,6 +235,8 @@ def _violations(
     yield from _enum("allowed_precision", request.allowed_precision)
     if request.precision:
         yield from _precision(request)
+    if request.backward and request.toolkit == "kernel_simple":
+        yield Violation("backward", "must be false with the kernel_simple toolkit, whose cases give outputs only")
     yield from _enum("reference_backend", request.reference_backend)
     yield from _enum("launch_mode", request.launch_mode)
     if request.HasField("timing_precision"):

@@ -161,6 +161,7 @@ def _spec(source: str, rule: ToleranceRule) -> EvalSpec:
         cases=(),
         output_reuse=pb.OUTPUT_REUSE_LABEL,
         precision=pb.PRECISION_UNSPECIFIED,
+        backward=False,
     )
 
 

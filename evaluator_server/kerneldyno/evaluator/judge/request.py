@@ -56,6 +56,7 @@ def read_request(request: pb.EvalRequest) -> EvalSpec:
         cpp_flags=tuple(request.build_flags.cpp),
         libraries=tuple(request.build_flags.libraries),
         precision=request.precision,
+        backward=request.backward,
     )
 
 

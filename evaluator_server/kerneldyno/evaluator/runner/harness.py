@@ -30,6 +30,7 @@ from ..devices import open_device, seeding, timed_loops
 from ..devices.base import Device, Gate
 from ..devices.signals import Signals
 from ..shared import small_floats, tree, wire
+from ..shared.gradients import Differentiated, Gradients
 from ..shared.tracebacks import CANDIDATE_FILE, describe_error
 from . import native, parameters, probe, profiler, reference, sandbox
 from .candidate_source import import_candidate
@@ -149,14 +150,14 @@ class _Harness:
         target = getattr(self._module, order["symbol"])
         self._call = self._construction = None  # free the earlier instance first
         if not order["instantiate"] and not isinstance(target, type):
-            self._call = target
+            self._call = self._differentiated(target, order)
             return {"state": []}
         self._construction = parameters.Construction(
             target, order["args"], order["kwargs"], order["seed"], self._device.torch_device, order["precision"]
         )
         assert self._backend is not None
         with self._backend.count_launches(self._device) as launches:
-            self._call = self._construction.make()
+            self._call = self._differentiated(self._construction.make(), order)
         self._launched |= launches.names
         return {"state": self._construction.constants() if order["listing"] else []}
 
@@ -168,7 +169,12 @@ class _Harness:
         values = [small_floats.cloned(value) for value in tree.views(self._station.arena, specs)]
         names = [name for name, _ in order["state"]]
         self._device.synchronize()  # after the answer the judge overwrites the values with inputs
-        self._call = self._construction.make_with(dict(zip(names, values, strict=True)))
+        self._call = self._differentiated(self._construction.make_with(dict(zip(names, values, strict=True))), order)
+
+    @staticmethod
+    def _differentiated(call: Callable[..., Any], order: wire.Frame) -> Callable[..., Any]:
+        wanted = Gradients.from_plain(order["gradients"])
+        return call if wanted is None else Differentiated(call, wanted)
 
     def do_parameters(self, order: wire.Frame) -> wire.Frame:
         """Return all parameters and buffers of the instance."""

@@ -145,7 +145,8 @@ def construct_and_call(module: ModuleType, symbol: str, sketch: dict[str, Any]) 
         module: The imported candidate.
         symbol: Name of the class or function.
         sketch: The constructor's arguments (`args`, `kwargs`), and the call's (`inputs`, `specs`), as `sketch` makes them;
-            and the `precision` to which the instance is cast.
+            the `precision` to which the instance is cast; and the number of `cotangents`, the last inputs, which only a
+            backward pass needs.
 
     Raises:
         BaseException: Whatever the candidate raises.
@@ -158,4 +159,5 @@ def construct_and_call(module: ModuleType, symbol: str, sketch: dict[str, Any]) 
                 target = cast_module(target, sketch["precision"])
         specs = [tree.TensorSpec.from_json(spec) for spec in sketch["specs"]]
         inputs = [torch.empty_strided(spec.shape, spec.stride, dtype=spec.torch_dtype) for spec in specs]
-        target(*tree.rebuild(sketch["inputs"], inputs, _META))
+        arguments = tree.rebuild(sketch["inputs"], inputs, _META)
+        target(*arguments[: len(arguments) - sketch["cotangents"]])

@@ -39,4 +39,5 @@ def _sketch(spec: EvalSpec) -> dict[str, Any] | None:
         "inputs": inputs,
         "specs": [tree.describe(tensor).to_json() for tensor in shapes],
         "precision": made.precision,
+        "cotangents": 0,
     }

@@ -68,6 +68,8 @@ class EvalSpec:
     output_reuse: pb.OutputReuse.ValueType
     #: The precision to which inputs and modules are cast (`casting`); UNSPECIFIED if they are not.
     precision: pb.Precision.ValueType
+    #: Whether calls make a backward pass as well.
+    backward: bool
     #: Kinds of stress to use. Empty: all kinds.
     stress_kinds: tuple[pb.StressKind.ValueType, ...] = ()
     #: Limit of the candidate process's device memory, in bytes. None: the judge derives it from the reference.
@@ -84,7 +86,7 @@ class EvalSpec:
         digest = hashlib.sha256()
         switches = (
             f"{self.torch_compile} {self.cuda_graph} {self.stress_inputs} {self.stress_kinds} {self.tolerance}"
-            f" {self.allowed_precision} {self.precision}"
+            f" {self.allowed_precision} {self.precision} {self.backward}"
         )
         parts = (self.toolkit, self.entry_point, switches, self.reference_code, self.cases_code)
         for part in (*parts, *(text for case in self.cases for text in case)):

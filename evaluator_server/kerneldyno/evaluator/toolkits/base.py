@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from ..shared.gradients import Gradients
 from ..shared.out_of_memory import asked_bytes, is_lack_of_memory, text_means_lack_of_memory
 from ..shared.spec import EvalSpec
 from ..shared.tracebacks import ErrorDescription, describe_error
@@ -64,6 +65,8 @@ class Problem(ABC):
     init_seed: int = 0
     #: The precision to which the candidate's instance is cast (`shared/casting.py`); 0 if it is not.
     precision: int = 0
+    #: Which gradients a call returns beside its output; None if it returns the output only.
+    gradients: Gradients | None = None
     #: Number of fixed cases; None if inputs are drawn at random.
     cases: int | None = None
     #: Called with the inputs of a call to time the reference; None if there is none to compare with. The judge only

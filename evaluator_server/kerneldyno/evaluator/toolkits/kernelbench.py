@@ -6,8 +6,9 @@ may return positional arguments, or `[[positional...], {keyword: ...}]`.
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,11 +16,15 @@ import torch
 from ..devices import filling, seeding
 from ..shared import tree
 from ..shared.casting import cast, cast_module
+from ..shared.gradients import Differentiated, Gradients, detached, floating
 from ..shared.out_of_memory import is_lack_of_memory
 from ..shared.precision import round_to
 from ..shared.small_floats import is_coded
 from ..shared.spec import EvalSpec
 from .base import Problem, ReferenceFailure, Sketch, Toolkit, run_source, to_device, unload_with
+
+#: Makes another seed of a call's seed, so that gradients of outputs are no copies of inputs.
+_OTHER_SEED = 0x5EED
 
 
 class _KernelBenchProblem(Problem):
@@ -46,21 +51,56 @@ class _KernelBenchProblem(Problem):
         self._replaced = _replace_constants(self._model, seed) if spec.stress_inputs else {}
         if self._replaced:
             cast_module(self._model, self.precision)  # the replaced values are rounded as well
+        self.gradients = self._gradients(asked=spec.backward)
+        #: The floating-point outputs without their memory, once there has been one.
+        self._outputs: list[torch.Tensor] = []
         self._precise_model: torch.nn.Module | None = None
         self._has_precise = True
         self._draws_on_device = device.type != "cpu"
-        self.timed = self._model
+        self.timed = self._called(self._model)
         self._compiled = spec.torch_compile
 
     def make_ready(self, seed: int) -> None:
         if self._compiled:
-            self.timed = torch.compile(self._model)
+            self.timed = self._called(self._model, torch.compile(self._model))
+
+    def _called(self, model: torch.nn.Module, compiled: Any = None) -> Callable[..., Any]:
+        """Return what is called: a model, or its compiled form, or both passes of that."""
+        call = model if compiled is None else compiled
+        return call if self.gradients is None else Differentiated(call, self.gradients, model)
+
+    def _gradients(self, *, asked: bool) -> Gradients | None:
+        """Return the gradients that the request asks for, or the inputs by `requires_grad`."""
+        wanted: list[bool] = []
+        with (
+            contextlib.suppress(Exception),
+            torch.device("meta"),
+        ):  # NumPy, for example, makes no tensors without memory
+            wanted = [tensor.requires_grad for tensor in floating(list(self._get_inputs()))]
+        if not asked and not any(wanted):
+            return None
+        names = [name for name, parameter in self._model.named_parameters() if parameter.is_floating_point()]
+        return Gradients(wanted if any(wanted) else [], names)
 
     def inputs(self, trial: int, seed: int) -> tuple[Any, ...]:
         made = self._draw(seed)
         if not isinstance(made, list | tuple):
             raise TypeError(f"get_inputs() returned a {type(made).__name__}, not a list")
-        return tuple(cast(to_device(value, self._device), self.precision) for value in made)
+        drawn = tuple(cast(to_device(value, self._device), self.precision) for value in made)
+        if self.gradients is None:
+            return drawn
+        drawn = detached(drawn)
+        return (*drawn, *self._cotangents(self.gradients, drawn, seed))
+
+    def _cotangents(self, gradients: Gradients, drawn: tuple[Any, ...], seed: int) -> list[torch.Tensor]:
+        """Draw gradients of the outputs. The first time, the reference runs once to show its outputs."""
+        if not gradients.outputs:
+            with torch.no_grad():
+                outputs = floating(self._model(*copy.deepcopy(drawn)))
+            self._outputs = [output.to("meta") for output in outputs]
+            gradients.outputs = len(outputs)
+        seeding.seed(self._device, seed ^ _OTHER_SEED)
+        return [torch.randn(output.shape, dtype=output.dtype, device=self._device) for output in self._outputs]
 
     def _draw(self, seed: int) -> Any:
         """Call get_inputs with the device as default if that works: drawing large inputs on the host takes seconds."""
@@ -87,7 +127,7 @@ class _KernelBenchProblem(Problem):
     def expected(self, trial: int, arguments: Sequence[Any], seed: int) -> Any:
         seeding.seed(self._device, seed)
         with torch.no_grad():
-            return self._model(*arguments)
+            return self._called(self._model)(*arguments)
 
     def parameter_bytes(self) -> int:
         tensors = (*self._model.parameters(), *self._model.buffers())
@@ -127,7 +167,7 @@ class _KernelBenchProblem(Problem):
     def _run(self, model: torch.nn.Module, arguments: Sequence[Any], seed: int) -> Any:
         seeding.seed(self._device, seed)
         with torch.no_grad():
-            return model(*(_to_double(value) for value in arguments))
+            return self._called(model)(*(_to_double(value) for value in arguments))
 
 
 def _replace_constants(model: torch.nn.Module, seed: int) -> dict[str, torch.Tensor]:

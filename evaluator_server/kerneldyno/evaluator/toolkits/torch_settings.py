@@ -146,7 +146,7 @@ class OwnSettingsProblem(Problem):
         self.settings = settings
         self.symbol, self.instantiate = problem.symbol, problem.instantiate
         self.init_args, self.init_kwargs, self.init_seed = problem.init_args, problem.init_kwargs, problem.init_seed
-        self.precision = problem.precision
+        self.precision, self.gradients = problem.precision, problem.gradients
         self.cases, self.timed = problem.cases, problem.timed
 
     def make_ready(self, seed: int) -> None:
@@ -189,7 +189,11 @@ def build(toolkit: Toolkit, spec: EvalSpec, device: torch.device, seed: int) -> 
     settings = TorchSettings()
     with settings.in_force():
         problem = toolkit.build(spec, device, seed)
-    if problem.precision != spec.precision:
-        text = f"the toolkit {spec.toolkit} cannot pose its problems in another precision; leave `precision` out"
+    heeded = {
+        "precision": problem.precision == spec.precision,
+        "backward": bool(problem.gradients) or not spec.backward,
+    }
+    if ignored := [field for field, found in heeded.items() if not found]:
+        text = f"the toolkit {spec.toolkit} knows no {' and no '.join(ignored)}; leave it out"
         raise ReferenceFailure("build", ValueError(text))
     return OwnSettingsProblem(problem, settings)

@@ -122,6 +122,7 @@ class Candidate(Side):
             "kwargs": keywords,
             "seed": problem.init_seed,
             "precision": problem.precision,
+            "gradients": problem.gradients and problem.gradients.to_plain(),
         }
         state = problem.state()
         listing = read_listing(await self.ask({**order, "listing": bool(state)}))

@@ -21,7 +21,7 @@ import torch
 
 from kerneldyno.v1 import evaluation_pb2 as pb
 
-from ...shared import small_floats
+from ...shared import gradients, small_floats
 from ...shared.spec import ToleranceRule
 from ...shared.tree import TensorSpec, describe, position
 from .by_code import compare_codes
@@ -74,6 +74,8 @@ class Expected:
 
     def name_of(self, index: int) -> str:
         """Return the name of a leaf in results."""
+        if named := gradients.names(self.structure):
+            return named[index]
         return "output" if len(self.leaves) == 1 else f"output[{index}]"
 
     def as_noisy_as(self, other: Expected) -> Expected:

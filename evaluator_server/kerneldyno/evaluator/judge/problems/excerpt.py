@@ -78,7 +78,7 @@ class Excerpted(Problem):
         self._unused: list[int] = []
         self.symbol, self.instantiate = problem.symbol, problem.instantiate
         self.init_args, self.init_kwargs, self.init_seed = problem.init_args, problem.init_kwargs, problem.init_seed
-        self.precision = problem.precision
+        self.precision, self.gradients = problem.precision, problem.gradients
 
     def inputs(self, trial: int, seed: int) -> tuple[Any, ...]:
         excerpt = self._excerpt
