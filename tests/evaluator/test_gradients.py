@@ -127,7 +127,7 @@ def test_without_a_request_there_are_no_gradients() -> None:
 def test_only_the_inputs_that_require_gradients_have_them() -> None:
     reference = REFERENCE.format(asks=", requires_grad=True").replace("torch.arange(64) % 3]", "torch.rand(64)]")
     problem = build(toolkits()["kernelbench"], judge_harness.spec("", reference_code=reference), CPU, 5)
-    assert problem.gradients.wanted == [True, False]
+    assert problem.gradients == Gradients([True, False], ["weight"], 0)
     assert len(problem.expected(0, problem.inputs(0, 1), 1)["input_gradients"]) == 1
 
 

@@ -102,6 +102,7 @@ def tier(speedup: float, bonus: float = 0.0) -> dict[str, Any]:
         *(({"speedup_clip": value}, "reward.speedup_clip") for value in (0.0, -1.0, math.nan, -math.inf)),
         *(({"speedup_floor": value}, "reward.speedup_floor") for value in (-0.1, math.nan, math.inf)),
         ({"speedup_basis": 3}, "reward.speedup_basis"),
+        ({"workload_basis": 4}, "reward.workload_basis"),
         ({"coverage_basis": 9}, "reward.coverage_basis"),
         *(({"speedup_kind": value}, "reward.speedup_kind") for value in (3, -1)),
         *(({"remeasure_above": value}, "reward.remeasure_above") for value in (-0.1, math.nan, -math.inf)),

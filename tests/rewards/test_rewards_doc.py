@@ -49,7 +49,7 @@ def test_the_table_is_the_presets() -> None:
         basis = RewardSpec.CoverageBasis.Name(preset.coverage_basis)
         assert basis == f"COVERAGE_BASIS_{table['coverage_basis'][index]}"
     fields: set[str] = {field.name for field in RewardSpec.DESCRIPTOR.fields}
-    assert fields - {"preset", "tiers", "speedup_basis", "speedup_kind"} <= set(table)
+    assert fields - {"preset", "tiers", "speedup_basis", "speedup_kind", "workload_basis"} <= set(table)
     assert "`speedup_kind`" in PAGE
 
 

@@ -92,6 +92,7 @@ def size(count: int) -> str:
 def facts(result: EvalResult) -> Iterable[tuple[str, str]]:
     """Yield names and values of a result, except its message and long texts; values are not yet made plain."""
     yield from _speedups(result)
+    yield from _workloads(result)
     if result.HasField("candidate_timing"):
         yield "candidate", _timing(result.candidate_timing)
     if result.HasField("reference_timing"):
@@ -154,6 +155,27 @@ def _speedups(result: EvalResult) -> Iterable[tuple[str, str]]:
             yield "paid", f"at most {times(most)}: queued ahead, the reference is faster (finding T31)"
     if other.interval is not None:
         yield "other speedup", _speedup(other)
+
+
+def _workloads(result: EvalResult) -> Iterable[tuple[str, str]]:
+    """Yield what was found for each workload, and for all together."""
+    kind = counted_speedup(result).kind
+    for each in result.workloads:
+        one = counted_speedup(each, kind)
+        name = f"workload {each.workload.name or each.workload.value_json}"
+        if one.candidate is None:
+            yield (
+                name,
+                EvalResult.Outcome.Name(each.outcome) + ("" if each.outcome != EvalResult.CORRECT else ", not timed"),
+            )
+            continue
+        reference = f", the reference {seconds(one.reference.median_seconds)}" if one.reference is not None else ""
+        speedup = f"{_speedup(one)}; " if one.interval is not None else ""
+        yield name, f"{speedup}{seconds(one.candidate.median_seconds)}{reference}"
+    if (summary := result.workload_summary).timed:
+        won = f"{summary.share_won:.0%} faster than the reference"
+        means = f"worst {times(summary.worst_speedup)}, arithmetic mean {times(summary.mean_speedup)}"
+        yield "workloads", f"{summary.timed} of {summary.total} timed: {won}, {means}, by device time"
 
 
 def _speedup(one: CountedSpeedup) -> str:

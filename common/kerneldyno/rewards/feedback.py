@@ -61,6 +61,8 @@ _OWNERS = {
     pb.KernelUse.OWNER_LIBRARY: "a library's",
     pb.KernelUse.OWNER_MEMORY: "copy or fill",
 }
+#: Most workloads that are listed, and most characters of one.
+_MOST_WORKLOADS, _WORKLOAD = 6, 80
 #: Instruction to a model whose answer had no code.
 _GIVE_CODE = "Give the whole program in one closed fenced code block."
 #: What the model calls its own text, by the request's field. Errors in other fields are reported to the caller.
@@ -131,6 +133,7 @@ def _sections(
     yield from _inputs(verdict)
     if verdict.outcome == EvalResult.CORRECT:
         yield from _doubt(other, kind)
+        yield from _workloads(verdict, counted.kind)
         yield from _roofline(verdict)
         yield from _kernels(verdict)
         yield from _hints(verdict, counted)
@@ -188,6 +191,8 @@ def _time(verdict: EvalResult, counted: CountedSpeedup) -> str:
     """Return both speedups and their times in one line, the one that counts first."""
     if counted.unmeasured:
         return f"all outputs are right; not timed {counted.words}, which is the time that counts."
+    if verdict.workload_summary.timed:
+        return _over_workloads(verdict, counted)
     if counted.candidate is None:
         return "all outputs are right; not timed."
     own = _seconds(counted.candidate.median_seconds)
@@ -217,10 +222,35 @@ def _time(verdict: EvalResult, counted: CountedSpeedup) -> str:
     return f"{factor(counted.value)}x the reference's speed{interval}{clause}; {times}.{limited}{interpreted}"
 
 
+def _workloads(verdict: EvalResult, kind: pb.SpeedupKind.ValueType) -> Iterator[str]:
+    """Yield the speedup of each workload, the lowest first."""
+    timed = [
+        (counted_speedup(each, kind), each.workload) for each in verdict.workloads if each.HasField("candidate_timing")
+    ]
+    timed.sort(key=lambda pair: pair[0].value)
+    if not timed:
+        return
+    told = [
+        f"{quoting.line(workload.name or workload.value_json, _WORKLOAD)} {factor(one.value)}x"
+        + (f" ({_seconds(one.candidate.median_seconds)} a call)" if one.candidate is not None else "")
+        for one, workload in timed[:_MOST_WORKLOADS]
+    ]
+    more = f"; {len(timed) - len(told)} more are faster" if len(timed) > len(told) else ""
+    yield f"By workload, slowest first: {'; '.join(told)}{more}."
+
+
 def _wrong(wrong: pb.IncorrectEvidence) -> str:
     """Return what is wrong; stress inputs are mentioned only if they can be the reason."""
     detail = wrong.detail or "an output is wrong"
     return detail if wrong.kind in _DEPENDS_ON_INPUTS else _ON_STRESS.sub("", detail)
+
+
+def _over_workloads(verdict: EvalResult, counted: CountedSpeedup) -> str:
+    """Return the mean over workloads, and how many of them are faster than the reference, in one line."""
+    timed = [value for each in verdict.workloads if (value := counted_speedup(each, counted.kind).value) > 0]
+    mean = f"{factor(counted.value)}x the reference's speed {counted.words}, geometric mean of {len(timed)} workloads"
+    won, worst = sum(value > 1 for value in timed), factor(min(timed, default=0.0))
+    return f"{mean}; {won} of {len(timed)} are faster than the reference, the slowest has {worst}x."
 
 
 def _passed(verdict: EvalResult) -> str:

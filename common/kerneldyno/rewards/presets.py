@@ -42,6 +42,7 @@ _OPTIONAL = (*_WEIGHTS, "speedup_clip", "speedup_floor", "remeasure_above", "fee
 _COMMON: dict[str, Any] = {
     "speedup_floor": 0.0,
     "speedup_basis": RewardSpec.SPEEDUP_BASIS_MEDIAN,
+    "workload_basis": RewardSpec.WORKLOAD_BASIS_GEOMETRIC_MEAN,
     "incorrect_reward": 0.0,
     "failure_reward": 0.0,
     "rejected_reward": 0.0,
@@ -143,6 +144,7 @@ def effective(spec: RewardSpec) -> RewardSpec:
         if spec.HasField(name):  # type: ignore[arg-type]
             setattr(whole, name, getattr(spec, name))
     whole.speedup_basis = spec.speedup_basis or whole.speedup_basis
+    whole.workload_basis = spec.workload_basis or whole.workload_basis
     whole.speedup_kind = spec.speedup_kind or whole.speedup_kind  # presets leave it unset: the evaluation decides
     whole.coverage_basis = spec.coverage_basis or whole.coverage_basis
     if spec.tiers:
@@ -163,6 +165,8 @@ def _violations(spec: RewardSpec) -> Iterator[Violation]:
         yield Violation("reward.speedup_floor", f"is {spec.speedup_floor}; it must be finite and not negative")
     if spec.speedup_basis not in RewardSpec.SpeedupBasis.values():
         yield Violation("reward.speedup_basis", f"{spec.speedup_basis} is not a known SpeedupBasis")
+    if spec.workload_basis not in RewardSpec.WorkloadBasis.values():
+        yield Violation("reward.workload_basis", f"{spec.workload_basis} is not a known WorkloadBasis")
     if spec.speedup_kind not in SpeedupKind.values():
         known = ", ".join(SpeedupKind.keys()[1:])
         yield Violation("reward.speedup_kind", f"{spec.speedup_kind} is not a known SpeedupKind; choose one of {known}")

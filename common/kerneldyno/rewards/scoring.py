@@ -8,11 +8,12 @@ so does whoever scores recorded results again under another spec. Pure.
 from __future__ import annotations
 
 import math
+import statistics
 
 from kerneldyno.rewards.presets import effective
 from kerneldyno.rewards.speedups import counted_speedup, most_paid
 from kerneldyno.rpc.validation import top_field
-from kerneldyno.v1.evaluation_pb2 import EvalResult
+from kerneldyno.v1.evaluation_pb2 import EvalResult, SpeedupKind, WorkloadResult
 from kerneldyno.v1.reward_service_pb2 import RewardParts, RewardSpec
 
 #: Outcomes of a candidate that did not produce a complete answer.
@@ -120,7 +121,23 @@ def _pays_speed(spec: RewardSpec) -> bool:
 
 def _basis(result: EvalResult, spec: RewardSpec) -> float | None:
     """Return the speedup that the spec uses: 0 for a candidate without timing, None if that time was not measured."""
-    counted = counted_speedup(result, spec.speedup_kind)
+    kind = spec.speedup_kind or result.speedup_kind
+    if not result.workloads:
+        return _one(result, kind, spec)
+    found = [_one(each, kind, spec) for each in result.workloads if each.HasField("candidate_timing")]
+    speedups = [speedup for speedup in found if speedup is not None]
+    if len(speedups) < len(found):
+        return None
+    if spec.workload_basis == RewardSpec.WORKLOAD_BASIS_WORST:
+        return min(speedups, default=0.0)
+    if spec.workload_basis == RewardSpec.WORKLOAD_BASIS_MEAN:
+        return statistics.fmean(speedups) if speedups else 0.0
+    return statistics.geometric_mean(speedups) if speedups and min(speedups) > 0 else 0.0
+
+
+def _one(result: EvalResult | WorkloadResult, kind: SpeedupKind.ValueType, spec: RewardSpec) -> float | None:
+    """Return the speedup of a result, or of one workload."""
+    counted = counted_speedup(result, kind)
     if counted.unmeasured:
         return None
     speedup = counted.value

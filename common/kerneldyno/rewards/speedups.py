@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kerneldyno.v1 import evaluation_pb2 as pb
-from kerneldyno.v1.evaluation_pb2 import EvalResult, Interval, TimingStats
+from kerneldyno.v1.evaluation_pb2 import EvalResult, Interval, TimingStats, WorkloadResult
 
 DEVICE, END_TO_END = pb.SPEEDUP_KIND_DEVICE, pb.SPEEDUP_KIND_END_TO_END
 
@@ -51,14 +51,16 @@ class CountedSpeedup:
         return WORDS.get(self.kind, f"by time {self.kind}")
 
 
-def counted_speedup(result: EvalResult, kind: pb.SpeedupKind.ValueType = pb.SPEEDUP_KIND_UNSPECIFIED) -> CountedSpeedup:
+def counted_speedup(
+    result: EvalResult | WorkloadResult, kind: pb.SpeedupKind.ValueType = pb.SPEEDUP_KIND_UNSPECIFIED
+) -> CountedSpeedup:
     """Return the speedup of `result` that counts, with its interval and the times of both sides.
 
     Args:
-        result: a finished result, complete or as ListEvaluations returns it.
+        result: a finished result, complete or as ListEvaluations returns it; or that of one workload.
         kind: which speedup to take. UNSPECIFIED takes the one that the result names, or device time if it names none.
     """
-    chosen = kind or result.speedup_kind or DEVICE
+    chosen = kind or (result.speedup_kind if isinstance(result, EvalResult) else DEVICE) or DEVICE
     if chosen == DEVICE:
         return CountedSpeedup(
             chosen,
@@ -90,7 +92,7 @@ def as_called(result: EvalResult) -> bool:
     return result.candidate_timing.regime == TimingStats.REGIME_AS_CALLED
 
 
-def most_paid(result: EvalResult, counted: CountedSpeedup) -> float:
+def most_paid(result: EvalResult | WorkloadResult, counted: CountedSpeedup) -> float:
     """Return the largest speedup that may be paid for `counted`; infinity if nothing limits it.
 
     A candidate that cannot be queued ahead is timed as called, and so is its reference, which may be much slower that

@@ -199,6 +199,8 @@ REQUEST = Form(
         "stress_kinds": ENUMS,
         "precision": INTEGER,
         "backward": INTEGER,
+        "workloads": Form(pb.Workload.DESCRIPTOR, {"name": TEXT, "value_json": TEXT}).several(),
+        "workloads_time": DURATION,
         "salt": TEXT,
         "kernel_files": Form(pb.CandidateFile.DESCRIPTOR, {"path": TEXT, "content": TEXT}).several(),
         "build_flags": Form(pb.BuildFlags.DESCRIPTOR, {"cuda": TEXTS, "cpp": TEXTS, "libraries": TEXTS}).one(),

@@ -139,6 +139,21 @@ def _cases(value: Any) -> Any:
     ]
 
 
+def _workloads(value: Any) -> Any:
+    """Accept values, or {"name": ..., "value": ...}, beside the wire form, which carries values as JSON text."""
+    if not isinstance(value, list):
+        return value
+    return [_workload(each) for each in value]
+
+
+def _workload(value: Any) -> Any:
+    if isinstance(value, Mapping) and "value_json" in value:
+        return value
+    if isinstance(value, Mapping) and set(value) == {"name", "value"}:
+        return {"name": value["name"], "value_json": json.dumps(value["value"])}
+    return {"value_json": json.dumps(value)}
+
+
 def _kernel_files(value: Any) -> Any:
     """Accept {"softmax.cu": "..."} beside the wire form, a list of paths and contents."""
     return [{"path": path, "content": text} for path, text in value.items()] if isinstance(value, Mapping) else value
@@ -161,6 +176,8 @@ _CONVERT: dict[str, Callable[[Any], Any]] = {
     "device": _device,
     "cases": _cases,
     "kernel_files": _kernel_files,
+    "workloads": _workloads,
+    "workloads_time": lambda value: _duration(value, "workloads_time"),
 }
 
 

@@ -65,6 +65,10 @@ DEFAULT_BUILD_SECONDS = 300
 
 STAGE_TIMEOUT_FIELDS = ("load_timeout", "compile_timeout", "correctness_timeout", "timing_timeout", "build_timeout")
 
+#: Most workloads of a request, and the limits of one.
+MAX_WORKLOADS = 100
+MAX_WORKLOAD_NAME_CHARS = 100
+MAX_WORKLOAD_BYTES = 4096
 #: Share of elements that PRESET_MATCHED_SHARE asks for if the request does not say.
 DEFAULT_MATCHED_SHARE = 0.95
 #: Presets for which a request may give tolerances.
@@ -267,6 +271,10 @@ def _violations(
             "enable_profiling", "no device here can profile (that takes a GPU); leave the field out or set it to false"
         )
     yield from _cases(request)
+    if request.workloads:
+        yield from _workloads(request)
+    if request.HasField("workloads_time"):
+        yield from _duration("workloads_time", request.workloads_time, MIN_TOTAL_SECONDS, MAX_TOTAL_SECONDS)
     if request.salt:
         yield from _salt(request.salt)
     if request.labels:
@@ -323,6 +331,25 @@ def _precision(request: pb.EvalRequest) -> Iterator[Violation]:
         yield Violation(
             "precision", "must be absent with the kernel_simple toolkit; cases give the type of each tensor"
         )
+
+
+def _workloads(request: pb.EvalRequest) -> Iterator[Violation]:
+    if request.workloads and request.toolkit == "kernel_simple":
+        yield Violation("workloads", "must be empty with the kernel_simple toolkit, which has cases")
+    if len(request.workloads) > MAX_WORKLOADS:
+        yield Violation("workloads", f"has {len(request.workloads)} workloads; at most {MAX_WORKLOADS} are allowed")
+    for index, workload in enumerate(request.workloads[:MAX_WORKLOADS]):
+        field = f"workloads[{index}]"
+        if len(workload.name) > MAX_WORKLOAD_NAME_CHARS or not workload.name.isprintable():
+            text = f"{_show(workload.name)} is no name; give at most {MAX_WORKLOAD_NAME_CHARS} printable characters"
+            yield Violation(f"{field}.name", text)
+        if (size := len(workload.value_json.encode())) > MAX_WORKLOAD_BYTES:
+            yield Violation(f"{field}.value_json", f"is {size} bytes long; at most {MAX_WORKLOAD_BYTES} are allowed")
+            continue
+        try:
+            json.loads(workload.value_json)
+        except (ValueError, RecursionError) as error:
+            yield Violation(f"{field}.value_json", f"is not JSON: {error}")
 
 
 def _timing_precision(value: float) -> Iterator[Violation]:

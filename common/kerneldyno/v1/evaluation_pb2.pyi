@@ -424,6 +424,8 @@ class EvalRequest(_message.Message):
     BUILD_FLAGS_FIELD_NUMBER: _builtins.int
     PRECISION_FIELD_NUMBER: _builtins.int
     BACKWARD_FIELD_NUMBER: _builtins.int
+    WORKLOADS_FIELD_NUMBER: _builtins.int
+    WORKLOADS_TIME_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The caller's name for this request, 1 to 200 printable characters, unique within the caller's client id. Results
     carry it. If the same id is sent again with the same body, the answer is the same result; with another body it is
@@ -584,6 +586,20 @@ class EvalRequest(_message.Message):
     def build_flags(self) -> Global___BuildFlags:
         """Flags for the compilers of `kernel_files`."""
 
+    @_builtins.property
+    def workloads(self) -> _containers.RepeatedCompositeFieldContainer[Global___Workload]:
+        """Workloads of the problem, in place of the list `cases` in `reference_code`; at most 100. They are for the
+        "kernelbench" toolkit and a `get_inputs` with one parameter: it is called with each workload's value, and so is
+        `get_init_inputs` if it has a parameter. Each workload is an evaluation of its own, in a process of its own:
+        checked, stressed and timed. The first one that is not CORRECT ends the evaluation.
+        """
+
+    @_builtins.property
+    def workloads_time(self) -> _duration_pb2.Duration:
+        """How long the workloads of this request may take together; 1 s to 7 days. Those that begin later are checked and not
+        timed. Absent means no such limit.
+        """
+
     def __init__(
         self,
         *,
@@ -624,10 +640,12 @@ class EvalRequest(_message.Message):
         build_flags: Global___BuildFlags | None = ...,
         precision: Global___Precision.ValueType = ...,
         backward: _builtins.bool = ...,
+        workloads: _abc.Iterable[Global___Workload] | None = ...,
+        workloads_time: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "build_flags", b"build_flags", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "client_grace", b"client_grace", "device", b"device", "enable_profiling", b"enable_profiling", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "run_performance", b"run_performance", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "total_timeout", b"total_timeout", "trace_context", b"trace_context"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "build_flags", b"build_flags", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "client_grace", b"client_grace", "device", b"device", "enable_profiling", b"enable_profiling", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "run_performance", b"run_performance", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "total_timeout", b"total_timeout", "trace_context", b"trace_context", "workloads_time", b"workloads_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "allowed_precision", b"allowed_precision", "backend", b"backend", "backward", b"backward", "build_flags", b"build_flags", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "cases", b"cases", "cases_code", b"cases_code", "client_grace", b"client_grace", "device", b"device", "enable_profiling", b"enable_profiling", "entry_point", b"entry_point", "id", b"id", "kernel_code", b"kernel_code", "kernel_files", b"kernel_files", "labels", b"labels", "launch_mode", b"launch_mode", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "output_reuse", b"output_reuse", "precision", b"precision", "priority", b"priority", "provenance_policy", b"provenance_policy", "reference_backend", b"reference_backend", "reference_code", b"reference_code", "run_performance", b"run_performance", "salt", b"salt", "skip_cache", b"skip_cache", "speedup_kind", b"speedup_kind", "stress_inputs", b"stress_inputs", "stress_kinds", b"stress_kinds", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "toolkit", b"toolkit", "total_timeout", b"total_timeout", "trace_context", b"trace_context"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "allowed_precision", b"allowed_precision", "backend", b"backend", "backward", b"backward", "build_flags", b"build_flags", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "cases", b"cases", "cases_code", b"cases_code", "client_grace", b"client_grace", "device", b"device", "enable_profiling", b"enable_profiling", "entry_point", b"entry_point", "id", b"id", "kernel_code", b"kernel_code", "kernel_files", b"kernel_files", "labels", b"labels", "launch_mode", b"launch_mode", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "output_reuse", b"output_reuse", "precision", b"precision", "priority", b"priority", "provenance_policy", b"provenance_policy", "reference_backend", b"reference_backend", "reference_code", b"reference_code", "run_performance", b"run_performance", "salt", b"salt", "skip_cache", b"skip_cache", "speedup_kind", b"speedup_kind", "stress_inputs", b"stress_inputs", "stress_kinds", b"stress_kinds", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "toolkit", b"toolkit", "total_timeout", b"total_timeout", "trace_context", b"trace_context", "workloads", b"workloads", "workloads_time", b"workloads_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__candidate_device_memory_bytes: _TypeAlias = _typing.Literal["candidate_device_memory_bytes"]  # noqa: Y015
     _WhichOneofArgType__candidate_device_memory_bytes: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes"]  # noqa: Y015
@@ -663,6 +681,32 @@ class EvalRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__timing_precision) -> _WhichOneofReturnType__timing_precision | None: ...
 
 Global___EvalRequest: _TypeAlias = EvalRequest  # noqa: Y015
+
+@_typing.final
+class Workload(_message.Message):
+    """Workload is one of several inputs that a problem is judged on: a shape, a dtype, an argument."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_JSON_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """A name for people, at most 100 printable characters. Empty means the value as JSON."""
+    value_json: _builtins.str
+    """The value that `get_inputs` is called with, as JSON; at most 4 KiB."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value_json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "value_json", b"value_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Workload: _TypeAlias = Workload  # noqa: Y015
 
 @_typing.final
 class CandidateFile(_message.Message):
@@ -1127,6 +1171,8 @@ class EvalResult(_message.Message):
     SPEEDUP_KIND_FIELD_NUMBER: _builtins.int
     MEMORY_USE_FIELD_NUMBER: _builtins.int
     BUILDS_FIELD_NUMBER: _builtins.int
+    WORKLOADS_FIELD_NUMBER: _builtins.int
+    WORKLOAD_SUMMARY_FIELD_NUMBER: _builtins.int
     INCORRECT_FIELD_NUMBER: _builtins.int
     COMPILE_ERROR_FIELD_NUMBER: _builtins.int
     RUNTIME_ERROR_FIELD_NUMBER: _builtins.int
@@ -1258,6 +1304,17 @@ class EvalResult(_message.Message):
         """
 
     @_builtins.property
+    def workloads(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkloadResult]:
+        """What was found for each workload, in order, up to the first that is not CORRECT. Empty when the problem has no
+        workloads. Then `speedup` and `end_to_end_speedup` are geometric means over the workloads that were timed, and the
+        times and the roofline are absent, because each workload has its own.
+        """
+
+    @_builtins.property
+    def workload_summary(self) -> Global___WorkloadSummary:
+        """The workloads together. Absent when the problem has none, or when the outcome is not CORRECT."""
+
+    @_builtins.property
     def incorrect(self) -> Global___IncorrectEvidence:
         """For INCORRECT."""
 
@@ -1333,6 +1390,8 @@ class EvalResult(_message.Message):
         speedup_kind: Global___SpeedupKind.ValueType = ...,
         memory_use: Global___MemoryUse | None = ...,
         builds: _abc.Iterable[Global___NativeBuild] | None = ...,
+        workloads: _abc.Iterable[Global___WorkloadResult] | None = ...,
+        workload_summary: Global___WorkloadSummary | None = ...,
         incorrect: Global___IncorrectEvidence | None = ...,
         compile_error: Global___ExceptionEvidence | None = ...,
         runtime_error: Global___CrashEvidence | None = ...,
@@ -1344,9 +1403,9 @@ class EvalResult(_message.Message):
         infrastructure_error: Global___InfrastructureEvidence | None = ...,
         problem_too_large: Global___ProblemTooLargeEvidence | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_compiled", b"_compiled", "_correct", b"_correct", "_coverage", b"_coverage", "_end_to_end_speedup", b"_end_to_end_speedup", "_speedup", b"_speedup", "accept_time", b"accept_time", "candidate_end_to_end", b"candidate_end_to_end", "candidate_timing", b"candidate_timing", "compile_error", b"compile_error", "compiled", b"compiled", "correct", b"correct", "correctness", b"correctness", "coverage", b"coverage", "device_state", b"device_state", "end_to_end_speedup", b"end_to_end_speedup", "end_to_end_speedup_interval", b"end_to_end_speedup_interval", "environment", b"environment", "evidence", b"evidence", "finish_time", b"finish_time", "incorrect", b"incorrect", "infrastructure_error", b"infrastructure_error", "invalid", b"invalid", "memory_use", b"memory_use", "out_of_memory", b"out_of_memory", "problem_too_large", b"problem_too_large", "profile", b"profile", "reference_end_to_end", b"reference_end_to_end", "reference_error", b"reference_error", "reference_timing", b"reference_timing", "rejected", b"rejected", "roofline", b"roofline", "runtime_error", b"runtime_error", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "timeout", b"timeout", "timing_effort", b"timing_effort"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_compiled", b"_compiled", "_correct", b"_correct", "_coverage", b"_coverage", "_end_to_end_speedup", b"_end_to_end_speedup", "_speedup", b"_speedup", "accept_time", b"accept_time", "candidate_end_to_end", b"candidate_end_to_end", "candidate_timing", b"candidate_timing", "compile_error", b"compile_error", "compiled", b"compiled", "correct", b"correct", "correctness", b"correctness", "coverage", b"coverage", "device_state", b"device_state", "end_to_end_speedup", b"end_to_end_speedup", "end_to_end_speedup_interval", b"end_to_end_speedup_interval", "environment", b"environment", "evidence", b"evidence", "finish_time", b"finish_time", "incorrect", b"incorrect", "infrastructure_error", b"infrastructure_error", "invalid", b"invalid", "memory_use", b"memory_use", "out_of_memory", b"out_of_memory", "problem_too_large", b"problem_too_large", "profile", b"profile", "reference_end_to_end", b"reference_end_to_end", "reference_error", b"reference_error", "reference_timing", b"reference_timing", "rejected", b"rejected", "roofline", b"roofline", "runtime_error", b"runtime_error", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "timeout", b"timeout", "timing_effort", b"timing_effort", "workload_summary", b"workload_summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compiled", b"_compiled", "_correct", b"_correct", "_coverage", b"_coverage", "_end_to_end_speedup", b"_end_to_end_speedup", "_speedup", b"_speedup", "accept_time", b"accept_time", "attempts", b"attempts", "builds", b"builds", "cached", b"cached", "candidate_end_to_end", b"candidate_end_to_end", "candidate_timing", b"candidate_timing", "compile_error", b"compile_error", "compiled", b"compiled", "correct", b"correct", "correctness", b"correctness", "coverage", b"coverage", "device_state", b"device_state", "digest", b"digest", "end_to_end_speedup", b"end_to_end_speedup", "end_to_end_speedup_interval", b"end_to_end_speedup_interval", "environment", b"environment", "evidence", b"evidence", "findings", b"findings", "finish_time", b"finish_time", "id", b"id", "incorrect", b"incorrect", "infrastructure_error", b"infrastructure_error", "invalid", b"invalid", "labels", b"labels", "logs", b"logs", "memory_use", b"memory_use", "merged", b"merged", "message", b"message", "out_of_memory", b"out_of_memory", "outcome", b"outcome", "problem_too_large", b"problem_too_large", "profile", b"profile", "reference_end_to_end", b"reference_end_to_end", "reference_error", b"reference_error", "reference_timing", b"reference_timing", "rejected", b"rejected", "roofline", b"roofline", "runtime_error", b"runtime_error", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "speedup_kind", b"speedup_kind", "stages", b"stages", "timeout", b"timeout", "timing_effort", b"timing_effort"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compiled", b"_compiled", "_correct", b"_correct", "_coverage", b"_coverage", "_end_to_end_speedup", b"_end_to_end_speedup", "_speedup", b"_speedup", "accept_time", b"accept_time", "attempts", b"attempts", "builds", b"builds", "cached", b"cached", "candidate_end_to_end", b"candidate_end_to_end", "candidate_timing", b"candidate_timing", "compile_error", b"compile_error", "compiled", b"compiled", "correct", b"correct", "correctness", b"correctness", "coverage", b"coverage", "device_state", b"device_state", "digest", b"digest", "end_to_end_speedup", b"end_to_end_speedup", "end_to_end_speedup_interval", b"end_to_end_speedup_interval", "environment", b"environment", "evidence", b"evidence", "findings", b"findings", "finish_time", b"finish_time", "id", b"id", "incorrect", b"incorrect", "infrastructure_error", b"infrastructure_error", "invalid", b"invalid", "labels", b"labels", "logs", b"logs", "memory_use", b"memory_use", "merged", b"merged", "message", b"message", "out_of_memory", b"out_of_memory", "outcome", b"outcome", "problem_too_large", b"problem_too_large", "profile", b"profile", "reference_end_to_end", b"reference_end_to_end", "reference_error", b"reference_error", "reference_timing", b"reference_timing", "rejected", b"rejected", "roofline", b"roofline", "runtime_error", b"runtime_error", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "speedup_kind", b"speedup_kind", "stages", b"stages", "timeout", b"timeout", "timing_effort", b"timing_effort", "workload_summary", b"workload_summary", "workloads", b"workloads"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__compiled: _TypeAlias = _typing.Literal["compiled"]  # noqa: Y015
     _WhichOneofArgType__compiled: _TypeAlias = _typing.Literal["_compiled", b"_compiled"]  # noqa: Y015
@@ -1505,6 +1564,139 @@ class MemoryUse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___MemoryUse: _TypeAlias = MemoryUse  # noqa: Y015
+
+@_typing.final
+class WorkloadResult(_message.Message):
+    """WorkloadResult is what was found for one workload. Its fields mean what those of the same names mean in EvalResult."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKLOAD_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    SPEEDUP_FIELD_NUMBER: _builtins.int
+    SPEEDUP_INTERVAL_FIELD_NUMBER: _builtins.int
+    END_TO_END_SPEEDUP_FIELD_NUMBER: _builtins.int
+    END_TO_END_SPEEDUP_INTERVAL_FIELD_NUMBER: _builtins.int
+    CANDIDATE_TIMING_FIELD_NUMBER: _builtins.int
+    REFERENCE_TIMING_FIELD_NUMBER: _builtins.int
+    CANDIDATE_END_TO_END_FIELD_NUMBER: _builtins.int
+    REFERENCE_END_TO_END_FIELD_NUMBER: _builtins.int
+    CORRECTNESS_FIELD_NUMBER: _builtins.int
+    ROOFLINE_FIELD_NUMBER: _builtins.int
+    outcome: Global___EvalResult.Outcome.ValueType
+    """The outcome for this workload."""
+    message: _builtins.str
+    """One sentence for a person."""
+    speedup: _builtins.float
+    """Absent when it was not timed, or when there is no reference to compare with."""
+    end_to_end_speedup: _builtins.float
+    """See EvalResult."""
+    @_builtins.property
+    def workload(self) -> Global___Workload:
+        """The workload."""
+
+    @_builtins.property
+    def speedup_interval(self) -> Global___Interval:
+        """See EvalResult."""
+
+    @_builtins.property
+    def end_to_end_speedup_interval(self) -> Global___Interval:
+        """See EvalResult."""
+
+    @_builtins.property
+    def candidate_timing(self) -> Global___TimingStats:
+        """See EvalResult."""
+
+    @_builtins.property
+    def reference_timing(self) -> Global___TimingStats:
+        """See EvalResult."""
+
+    @_builtins.property
+    def candidate_end_to_end(self) -> Global___TimingStats:
+        """See EvalResult."""
+
+    @_builtins.property
+    def reference_end_to_end(self) -> Global___TimingStats:
+        """See EvalResult."""
+
+    @_builtins.property
+    def correctness(self) -> Global___CorrectnessReport:
+        """See EvalResult."""
+
+    @_builtins.property
+    def roofline(self) -> Global___Roofline:
+        """See EvalResult."""
+
+    def __init__(
+        self,
+        *,
+        workload: Global___Workload | None = ...,
+        outcome: Global___EvalResult.Outcome.ValueType = ...,
+        message: _builtins.str = ...,
+        speedup: _builtins.float | None = ...,
+        speedup_interval: Global___Interval | None = ...,
+        end_to_end_speedup: _builtins.float | None = ...,
+        end_to_end_speedup_interval: Global___Interval | None = ...,
+        candidate_timing: Global___TimingStats | None = ...,
+        reference_timing: Global___TimingStats | None = ...,
+        candidate_end_to_end: Global___TimingStats | None = ...,
+        reference_end_to_end: Global___TimingStats | None = ...,
+        correctness: Global___CorrectnessReport | None = ...,
+        roofline: Global___Roofline | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_end_to_end_speedup", b"_end_to_end_speedup", "_speedup", b"_speedup", "candidate_end_to_end", b"candidate_end_to_end", "candidate_timing", b"candidate_timing", "correctness", b"correctness", "end_to_end_speedup", b"end_to_end_speedup", "end_to_end_speedup_interval", b"end_to_end_speedup_interval", "reference_end_to_end", b"reference_end_to_end", "reference_timing", b"reference_timing", "roofline", b"roofline", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "workload", b"workload"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_to_end_speedup", b"_end_to_end_speedup", "_speedup", b"_speedup", "candidate_end_to_end", b"candidate_end_to_end", "candidate_timing", b"candidate_timing", "correctness", b"correctness", "end_to_end_speedup", b"end_to_end_speedup", "end_to_end_speedup_interval", b"end_to_end_speedup_interval", "message", b"message", "outcome", b"outcome", "reference_end_to_end", b"reference_end_to_end", "reference_timing", b"reference_timing", "roofline", b"roofline", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "workload", b"workload"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__end_to_end_speedup: _TypeAlias = _typing.Literal["end_to_end_speedup"]  # noqa: Y015
+    _WhichOneofArgType__end_to_end_speedup: _TypeAlias = _typing.Literal["_end_to_end_speedup", b"_end_to_end_speedup"]  # noqa: Y015
+    _WhichOneofReturnType__speedup: _TypeAlias = _typing.Literal["speedup"]  # noqa: Y015
+    _WhichOneofArgType__speedup: _TypeAlias = _typing.Literal["_speedup", b"_speedup"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__end_to_end_speedup) -> _WhichOneofReturnType__end_to_end_speedup | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__speedup) -> _WhichOneofReturnType__speedup | None: ...
+
+Global___WorkloadResult: _TypeAlias = WorkloadResult  # noqa: Y015
+
+@_typing.final
+class WorkloadSummary(_message.Message):
+    """WorkloadSummary says how a candidate does over all workloads of its problem."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOTAL_FIELD_NUMBER: _builtins.int
+    TIMED_FIELD_NUMBER: _builtins.int
+    WORST_SPEEDUP_FIELD_NUMBER: _builtins.int
+    MEAN_SPEEDUP_FIELD_NUMBER: _builtins.int
+    SHARE_WON_FIELD_NUMBER: _builtins.int
+    total: _builtins.int
+    """Number of workloads."""
+    timed: _builtins.int
+    """Number of workloads that have a speedup."""
+    worst_speedup: _builtins.float
+    """The lowest speedup, by device time; 0 if none has one."""
+    mean_speedup: _builtins.float
+    """The arithmetic mean of the speedups, by device time; 0 if none has one."""
+    share_won: _builtins.float
+    """Share (0 to 1) of the timed workloads whose speedup is above 1, by device time."""
+    def __init__(
+        self,
+        *,
+        total: _builtins.int = ...,
+        timed: _builtins.int = ...,
+        worst_speedup: _builtins.float = ...,
+        mean_speedup: _builtins.float = ...,
+        share_won: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mean_speedup", b"mean_speedup", "share_won", b"share_won", "timed", b"timed", "total", b"total", "worst_speedup", b"worst_speedup"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkloadSummary: _TypeAlias = WorkloadSummary  # noqa: Y015
 
 @_typing.final
 class Interval(_message.Message):

@@ -168,6 +168,33 @@ class RewardSpec(_message.Message):
     COVERAGE_BASIS_KERNELGYM: RewardSpec.CoverageBasis.ValueType  # 3
     """KernelProfile.kernelgym_coverage: the release's definition."""
 
+    class _WorkloadBasis:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _WorkloadBasisEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[RewardSpec._WorkloadBasis.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        WORKLOAD_BASIS_UNSPECIFIED: RewardSpec._WorkloadBasis.ValueType  # 0
+        """From the preset; the presets have WORKLOAD_BASIS_GEOMETRIC_MEAN."""
+        WORKLOAD_BASIS_GEOMETRIC_MEAN: RewardSpec._WorkloadBasis.ValueType  # 1
+        """Their geometric mean, as in EvalResult."""
+        WORKLOAD_BASIS_WORST: RewardSpec._WorkloadBasis.ValueType  # 2
+        """The lowest one."""
+        WORKLOAD_BASIS_MEAN: RewardSpec._WorkloadBasis.ValueType  # 3
+        """Their arithmetic mean."""
+
+    class WorkloadBasis(_WorkloadBasis, metaclass=_WorkloadBasisEnumTypeWrapper):
+        """WorkloadBasis says how the speedups of a problem's workloads become the one that is paid."""
+
+    WORKLOAD_BASIS_UNSPECIFIED: RewardSpec.WorkloadBasis.ValueType  # 0
+    """From the preset; the presets have WORKLOAD_BASIS_GEOMETRIC_MEAN."""
+    WORKLOAD_BASIS_GEOMETRIC_MEAN: RewardSpec.WorkloadBasis.ValueType  # 1
+    """Their geometric mean, as in EvalResult."""
+    WORKLOAD_BASIS_WORST: RewardSpec.WorkloadBasis.ValueType  # 2
+    """The lowest one."""
+    WORKLOAD_BASIS_MEAN: RewardSpec.WorkloadBasis.ValueType  # 3
+    """Their arithmetic mean."""
+
     PRESET_FIELD_NUMBER: _builtins.int
     CORRECTNESS_WEIGHT_FIELD_NUMBER: _builtins.int
     SPEEDUP_WEIGHT_FIELD_NUMBER: _builtins.int
@@ -183,6 +210,7 @@ class RewardSpec(_message.Message):
     REMEASURE_ABOVE_FIELD_NUMBER: _builtins.int
     FEEDBACK_CHARS_FIELD_NUMBER: _builtins.int
     SPEEDUP_KIND_FIELD_NUMBER: _builtins.int
+    WORKLOAD_BASIS_FIELD_NUMBER: _builtins.int
     preset: _builtins.str
     """Name of a preset that fills every field not given: "drkernel" (the release's constants), "drkernel_paper", "kevin",
     "tiers". Empty means "drkernel".
@@ -221,6 +249,8 @@ class RewardSpec(_message.Message):
     queued ahead but its reference can, its speedup by device time is paid at most as measured against the queued
     reference (finding T31).
     """
+    workload_basis: Global___RewardSpec.WorkloadBasis.ValueType
+    """How the speedups of several workloads are paid. Workloads that were not timed do not count."""
     @_builtins.property
     def tiers(self) -> _containers.RepeatedCompositeFieldContainer[Global___SpeedupTier]:
         """Bonuses by speedup: the reward includes the bonus with the largest min_speedup that is reached. At most 20."""
@@ -243,10 +273,11 @@ class RewardSpec(_message.Message):
         remeasure_above: _builtins.float | None = ...,
         feedback_chars: _builtins.int | None = ...,
         speedup_kind: _evaluation_pb2.SpeedupKind.ValueType = ...,
+        workload_basis: Global___RewardSpec.WorkloadBasis.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_correctness_weight", b"_correctness_weight", "_coverage_weight", b"_coverage_weight", "_failure_reward", b"_failure_reward", "_feedback_chars", b"_feedback_chars", "_incorrect_reward", b"_incorrect_reward", "_rejected_reward", b"_rejected_reward", "_remeasure_above", b"_remeasure_above", "_speedup_clip", b"_speedup_clip", "_speedup_floor", b"_speedup_floor", "_speedup_weight", b"_speedup_weight", "correctness_weight", b"correctness_weight", "coverage_weight", b"coverage_weight", "failure_reward", b"failure_reward", "feedback_chars", b"feedback_chars", "incorrect_reward", b"incorrect_reward", "rejected_reward", b"rejected_reward", "remeasure_above", b"remeasure_above", "speedup_clip", b"speedup_clip", "speedup_floor", b"speedup_floor", "speedup_weight", b"speedup_weight"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_correctness_weight", b"_correctness_weight", "_coverage_weight", b"_coverage_weight", "_failure_reward", b"_failure_reward", "_feedback_chars", b"_feedback_chars", "_incorrect_reward", b"_incorrect_reward", "_rejected_reward", b"_rejected_reward", "_remeasure_above", b"_remeasure_above", "_speedup_clip", b"_speedup_clip", "_speedup_floor", b"_speedup_floor", "_speedup_weight", b"_speedup_weight", "correctness_weight", b"correctness_weight", "coverage_basis", b"coverage_basis", "coverage_weight", b"coverage_weight", "failure_reward", b"failure_reward", "feedback_chars", b"feedback_chars", "incorrect_reward", b"incorrect_reward", "preset", b"preset", "rejected_reward", b"rejected_reward", "remeasure_above", b"remeasure_above", "speedup_basis", b"speedup_basis", "speedup_clip", b"speedup_clip", "speedup_floor", b"speedup_floor", "speedup_kind", b"speedup_kind", "speedup_weight", b"speedup_weight", "tiers", b"tiers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_correctness_weight", b"_correctness_weight", "_coverage_weight", b"_coverage_weight", "_failure_reward", b"_failure_reward", "_feedback_chars", b"_feedback_chars", "_incorrect_reward", b"_incorrect_reward", "_rejected_reward", b"_rejected_reward", "_remeasure_above", b"_remeasure_above", "_speedup_clip", b"_speedup_clip", "_speedup_floor", b"_speedup_floor", "_speedup_weight", b"_speedup_weight", "correctness_weight", b"correctness_weight", "coverage_basis", b"coverage_basis", "coverage_weight", b"coverage_weight", "failure_reward", b"failure_reward", "feedback_chars", b"feedback_chars", "incorrect_reward", b"incorrect_reward", "preset", b"preset", "rejected_reward", b"rejected_reward", "remeasure_above", b"remeasure_above", "speedup_basis", b"speedup_basis", "speedup_clip", b"speedup_clip", "speedup_floor", b"speedup_floor", "speedup_kind", b"speedup_kind", "speedup_weight", b"speedup_weight", "tiers", b"tiers", "workload_basis", b"workload_basis"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__correctness_weight: _TypeAlias = _typing.Literal["correctness_weight"]  # noqa: Y015
     _WhichOneofArgType__correctness_weight: _TypeAlias = _typing.Literal["_correctness_weight", b"_correctness_weight"]  # noqa: Y015

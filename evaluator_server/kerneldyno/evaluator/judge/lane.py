@@ -13,7 +13,7 @@ import gc
 import logging
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -90,6 +90,7 @@ class Lane:
         self.had_enough = False
         #: Bytes that were free when this lane had the device alone (0 before that), and the result's report on memory.
         self._room = 0
+        self.workloads: Sequence[tuple[str, str]] = ()
         self._use: pb.MemoryUse | None = None
         #: Bytes that the evaluation is planned to take, the part of these that is not the candidate's own, and what the
         #: candidate's process keeps for the judge. 0 before they are known.
@@ -236,6 +237,7 @@ class Lane:
             await memory.enter_async_context(self._context.ledger.alone(self._wait_for_memory))
             await self._clear_device()
         built = await self._meet()
+        self.workloads = built.problem.workloads
         with self._context.problems.used(self._spec, built):
             return await self._judge(built, memory)
 

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import platform
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,8 +21,9 @@ from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
 
 from ..devices.base import Device, DeviceDescription
 from ..shared import wire
+from ..shared.spec import EvalSpec
 from ..walls import Layer
-from . import frames
+from . import frames, workloads
 from .checks.libraries import Libraries
 from .context import JudgeContext
 from .hygiene import Hygiene, SickDeviceError
@@ -192,10 +194,16 @@ class Service:
         try:
             spec = read_request(frames.request(frame["request"]))
             libraries = Libraries.from_json(frame.get("libraries", {}))
-            lane = Lane(self._context, spec, tell, Announce(execute), libraries)
-            result = await lane.evaluate()
-            if lacked_memory(result) and not lane.had_enough:
-                result = await Lane(self._context, spec, tell, Announce(execute), libraries, alone=True).evaluate()
+
+            async def evaluate_one(each: EvalSpec) -> tuple[pb.EvalResult, Sequence[tuple[str, str]]]:
+                lane = Lane(self._context, each, tell, Announce(execute), libraries)
+                result = await lane.evaluate()
+                if lacked_memory(result) and not lane.had_enough:
+                    lane = Lane(self._context, each, tell, Announce(execute), libraries, alone=True)
+                    result = await lane.evaluate()
+                return result, lane.workloads
+
+            result = await workloads.evaluate(spec, evaluate_one)
         except LeakError as leak:
             _log.error("event=judge_leaks detail=%r", str(leak))
             self._lanes.pop(attempt, None)

@@ -70,6 +70,11 @@ class EvalSpec:
     precision: pb.Precision.ValueType
     #: Whether calls make a backward pass as well.
     backward: bool
+    #: Names and values (JSON) of workloads that the request gives; the number of the one to judge; and the time limit for
+    #: all, in seconds.
+    workloads: tuple[tuple[str, str], ...]
+    workload: int = 0
+    workloads_seconds: float | None = None
     #: Kinds of stress to use. Empty: all kinds.
     stress_kinds: tuple[pb.StressKind.ValueType, ...] = ()
     #: Limit of the candidate process's device memory, in bytes. None: the judge derives it from the reference.
@@ -86,10 +91,10 @@ class EvalSpec:
         digest = hashlib.sha256()
         switches = (
             f"{self.torch_compile} {self.cuda_graph} {self.stress_inputs} {self.stress_kinds} {self.tolerance}"
-            f" {self.allowed_precision} {self.precision} {self.backward}"
+            f" {self.allowed_precision} {self.precision} {self.backward} {self.workload}"
         )
         parts = (self.toolkit, self.entry_point, switches, self.reference_code, self.cases_code)
-        for part in (*parts, *(text for case in self.cases for text in case)):
+        for part in (*parts, *(text for case in (*self.cases, *self.workloads) for text in case)):
             encoded = part.encode()
             digest.update(len(encoded).to_bytes(8, "big") + encoded)
         return digest.hexdigest()
@@ -108,6 +113,7 @@ class EvalSpec:
                 "limits": Limits(**plain["limits"]),
                 "stress_kinds": tuple(plain["stress_kinds"]),
                 "cases": tuple((inputs, expected) for inputs, expected in plain["cases"]),
+                "workloads": tuple((name, value) for name, value in plain["workloads"]),
                 "kernel_files": (),
                 "cuda_flags": tuple(plain["cuda_flags"]),
                 "cpp_flags": tuple(plain["cpp_flags"]),

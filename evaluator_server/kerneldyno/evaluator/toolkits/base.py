@@ -67,6 +67,8 @@ class Problem(ABC):
     precision: int = 0
     #: Which gradients a call returns beside its output; None if it returns the output only.
     gradients: Gradients | None = None
+    #: Names and values (JSON) of all workloads of the problem, of which this one has number `EvalSpec.workload`.
+    workloads: Sequence[tuple[str, str]] = ()
     #: Number of fixed cases; None if inputs are drawn at random.
     cases: int | None = None
     #: Called with the inputs of a call to time the reference; None if there is none to compare with. The judge only

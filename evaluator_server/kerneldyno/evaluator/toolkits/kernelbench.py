@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from ..shared.out_of_memory import is_lack_of_memory
 from ..shared.precision import round_to
 from ..shared.small_floats import is_coded
 from ..shared.spec import EvalSpec
+from . import workloads
 from .base import Problem, ReferenceFailure, Sketch, Toolkit, run_source, to_device, unload_with
 
 #: Makes another seed of a call's seed, so that gradients of outputs are no copies of inputs.
@@ -40,10 +42,11 @@ class _KernelBenchProblem(Problem):
         for name in (spec.entry_point, "get_inputs"):
             if not hasattr(module, name):
                 raise AttributeError(f"reference_code defines no {name}")
-        self._get_inputs = module.get_inputs
+        found = workloads.of_module(module, spec)
+        self.workloads = [(each.name, each.value_json) for each in found]
+        self._get_inputs, get_init_inputs = _functions(module, found, spec.workload)
         seeding.seed(device, seed)
-        made = module.get_init_inputs() if hasattr(module, "get_init_inputs") else []
-        self.init_args, self.init_kwargs = _split(made)
+        self.init_args, self.init_kwargs = _split(get_init_inputs())
         seeding.seed(device, seed)
         with torch.no_grad(), filling.by_device(device):
             made = getattr(module, spec.entry_point)(*self.init_args, **self.init_kwargs)
@@ -194,6 +197,16 @@ def _replace_constants(model: torch.nn.Module, seed: int) -> dict[str, torch.Ten
     return replaced
 
 
+def _functions(
+    module: ModuleType, found: Sequence[workloads.Workload], number: int
+) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """Return `get_inputs` and `get_init_inputs` for a workload, if there are any."""
+    get_init_inputs = getattr(module, "get_init_inputs", list)
+    if not found:
+        return module.get_inputs, get_init_inputs
+    return found[number].applied(module.get_inputs), found[number].applied(get_init_inputs)
+
+
 def _split(made: Any) -> tuple[Sequence[Any], dict[str, Any]]:
     if not isinstance(made, list | tuple):
         raise TypeError(f"get_init_inputs() returned a {type(made).__name__}, not a list")
@@ -226,9 +239,10 @@ class KernelBenchToolkit(Toolkit):
 
     def sketch(self, spec: EvalSpec) -> Sketch | None:
         module = run_source(spec.reference_code)
+        get_inputs, get_init_inputs = _functions(module, workloads.of_module(module, spec), spec.workload)
         with torch.device("meta"):
-            args, kwargs = _split(module.get_init_inputs() if hasattr(module, "get_init_inputs") else [])
-            return Sketch(args, kwargs, cast(module.get_inputs(), spec.precision), spec.precision)
+            args, kwargs = _split(get_init_inputs())
+            return Sketch(args, kwargs, cast(get_inputs(), spec.precision), spec.precision)
 
 
 TOOLKIT = KernelBenchToolkit()

@@ -147,6 +147,7 @@ class OwnSettingsProblem(Problem):
         self.symbol, self.instantiate = problem.symbol, problem.instantiate
         self.init_args, self.init_kwargs, self.init_seed = problem.init_args, problem.init_kwargs, problem.init_seed
         self.precision, self.gradients = problem.precision, problem.gradients
+        self.workloads = problem.workloads
         self.cases, self.timed = problem.cases, problem.timed
 
     def make_ready(self, seed: int) -> None:
