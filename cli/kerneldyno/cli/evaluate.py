@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from kerneldyno.cli import flashinfer_trace
 from kerneldyno.cli.candidate_options import (
     NO_BUILD_OPTIONS,
     BuildOptions,
@@ -37,6 +38,7 @@ from kerneldyno.cli.common import (
     stdout,
     waiting,
 )
+from kerneldyno.cli.flashinfer_trace import is_definition
 from kerneldyno.client.aio import DEFAULT_ADDRESS, AsyncClient
 from kerneldyno.client.problem_names import PROBLEM_LABEL, name_of_file
 from kerneldyno.rewards.extraction import defines
@@ -67,6 +69,14 @@ def evaluate(
     ] = None,
     cases: Annotated[
         Path | None, typer.Option("--cases", help="Python file with get_cases(), for the kernel_simple toolkit.")
+    ] = None,
+    workloads: Annotated[
+        Path | None,
+        typer.Option(
+            "--workloads",
+            metavar="FILE",
+            help="Workloads, a line of JSON each: values for get_inputs, or lines of FlashInfer Trace for its definition.",
+        ),
     ] = None,
     request_file: Annotated[
         Path | None,
@@ -132,19 +142,23 @@ def evaluate(
     """Judge CANDIDATE against REFERENCE.py (or against --cases) and show the verdict."""
     with reporting():
         wanted = _outcome(require, require_speedup)
-        if [reference, candidate, cases, request_file].count(STDIN) > 1:
+        if [reference, candidate, cases, workloads, request_file].count(STDIN) > 1:
             raise UsageError("- is standard input, and can be only one of the files")
         filed: dict[str, Any] = {} if request_file is None else _read_request(request_file)
         if (reference, candidate, cases) == (None, None, None) and filed.keys() & _SOURCES:
-            sources = {}
+            sources = dict[str, Any]()
         elif reference is not None and candidate is None and filed.keys() & _SOURCES and not filed.keys() & _CANDIDATE:
             sources = read_candidate_argument(reference)  # the request file has the reference
         elif given_twice := sorted(filed.keys() & _SOURCES):
             raise UsageError(f"{', '.join(given_twice)}: in {request_file} and on the command line; give it only once")
+        elif reference is not None and candidate is not None and is_definition(reference):
+            sources = flashinfer_trace.request_fields(reference, candidate, workloads)
         else:
             sources = _sources(reference, candidate, cases, toolkit or filed.get("toolkit"))
+        if workloads is not None and "workloads" not in sources:
+            sources["workloads"] = _read_lines(workloads)
         kernelbench = (toolkit or filed.get("toolkit", DEFAULT_TOOLKIT)) == DEFAULT_TOOLKIT
-        if reference is not None and candidate is not None and kernelbench:
+        if reference is not None and candidate is not None and kernelbench and not is_definition(reference):
             _check_order(reference, candidate, sources, entry_point or filed.get("entry_point", DEFAULT_ENTRY_POINT))
         fields: dict[str, object] = {**filed, **sources}
         optional = {
@@ -205,6 +219,18 @@ def _read_request(path: Path) -> dict[str, Any]:
         return request_to_json(request_from_json(data))
     except ValueError as error:
         raise UsageError(f"{name}: {error}") from error
+
+
+def _read_lines(path: Path) -> list[Any]:
+    """Return the JSON values of a file, one of each line that is not empty. Raises UsageError."""
+    values = []
+    for number, line in enumerate(read_source(path).splitlines(), 1):
+        if line.strip():
+            try:
+                values.append(json.loads(line))
+            except (ValueError, RecursionError) as error:
+                raise UsageError(f"{path}, line {number} is not JSON: {error}") from error
+    return values
 
 
 def _outcome(name: str | None, speedup: float | None) -> EvalResult.Outcome.ValueType | None:

@@ -1,0 +1,277 @@
+"""Read problems, workloads and solutions in the form of FlashInfer Trace, and make fields of a request of them.
+
+A definition names axes, inputs, outputs and a reference `run`; each line of a workload file gives sizes of the variable
+axes and says where each input comes from; a solution has files and an entry point. The form is described at
+https://bench.flashinfer.ai/docs/flashinfer-trace. Everything is turned into the KernelBench form here, so evaluators need
+to know nothing of it. What the form cannot say in a request is refused: native entry points, and stored inputs that are
+larger than a workload's value may be.
+"""
+
+from __future__ import annotations
+
+import json
+import pprint
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kerneldyno.cli.common import UsageError, read_source
+from kerneldyno.rpc.validation import MAX_WORKLOAD_BYTES
+
+#: The form's dtypes, and torch's.
+_DTYPES = {
+    **{
+        name: name for name in ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8")
+    },
+    "bool": "bool",
+    "float8_e4m3": "float8_e4m3fn",
+    "float8_e4m3fn": "float8_e4m3fn",
+    "float8_e5m2": "float8_e5m2",
+}
+_BACKENDS = {"triton": "triton", "python": "torch", "pytorch": "torch"}
+#: Formats of safetensors' dtypes for `struct`, of those that a request can hold as JSON.
+_STORED = {"I64": "q", "I32": "i", "I16": "h", "I8": "b", "U8": "B", "F64": "d", "F32": "f", "BOOL": "?"}
+
+_REFERENCE = '''{source}
+
+# What follows was made from the definition {name}.
+import torch as _torch
+
+_CONSTANT = {constant}
+_INPUTS = {inputs}
+_OUTPUTS = {outputs}
+
+
+def _ordered(result):
+    """Return the outputs in the definition's order: one alone, several as a tuple."""
+    if isinstance(result, dict):
+        result = tuple(result[name] for name in _OUTPUTS)
+    elif isinstance(result, list):
+        result = tuple(result)
+    return result[0] if isinstance(result, tuple) and len(result) == 1 else result
+
+
+class Model(_torch.nn.Module):
+    def forward(self, *inputs):
+        return _ordered(run(*inputs))
+
+
+def get_inputs(workload):
+    axes = {{**_CONSTANT, **workload["axes"]}}
+    return [_input(workload["inputs"].get(name, {{}}), shape, dtype, axes) for name, (shape, dtype) in _INPUTS.items()]
+
+
+def _input(given, shape, dtype, axes):
+    if "value" in given:
+        return given["value"]
+    size, dtype = [axes[axis] for axis in shape], getattr(_torch, dtype)
+    if "values" in given:
+        return _torch.tensor(given["values"], dtype=dtype).reshape(size)
+    if dtype is _torch.bool:
+        return _torch.randint(0, 2, size).bool()
+    if not dtype.is_floating_point:
+        return _torch.randint(0, 128, size, dtype=dtype)
+    return _torch.randn(size).to(dtype)
+
+
+def get_init_inputs():
+    return []
+'''
+
+_CANDIDATE = '''"""Calls the entry point of the solution {name}."""
+
+import torch
+from {module} import {function} as _entry
+
+_INPUTS = {inputs}
+_OUTPUTS = {outputs}
+_CONSTANT = {constant}
+_INTO = {into}
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, *inputs):
+        if not _INTO:
+            result = _entry(*inputs)
+            if isinstance(result, dict):
+                result = tuple(result[name] for name in _OUTPUTS)
+            elif isinstance(result, list):
+                result = tuple(result)
+            return result[0] if isinstance(result, tuple) and len(result) == 1 else result
+        axes, where = dict(_CONSTANT), None
+        for (shape, _), given in zip(_INPUTS.values(), inputs):
+            if isinstance(given, torch.Tensor):
+                axes.update(zip(shape, given.shape))
+                where = given.device
+        made = [
+            torch.empty([axes[axis] for axis in shape], dtype=getattr(torch, dtype), device=where)
+            for shape, dtype in _OUTPUTS.values()
+        ]
+        _entry(*inputs, *made)
+        return made[0] if len(made) == 1 else tuple(made)
+'''
+
+
+def request_fields(definition: Path, solution: Path, workloads: Path | None) -> dict[str, Any]:
+    """Return the fields of a request for a solution of a definition, on the workloads of a file.
+
+    Args:
+        definition: file of the definition, or "-" for standard input, as the others.
+        solution: file of the solution.
+        workloads: file of workloads, a line each; None if the definition has no variable axes.
+
+    Raises:
+        UsageError: a file cannot be read, or says something that a request cannot; the message says what.
+    """
+    defined = _object(definition)
+    solved = _object(solution)
+    found = _solution(solved, defined, solution)
+    found["reference_code"] = _reference(defined, definition)
+    lines = [] if workloads is None else read_source(workloads).splitlines()
+    values = [
+        _workload(_parsed(line, f"{workloads}, line {number}"), defined, workloads)
+        for number, line in enumerate(lines, 1)
+        if line.strip()
+    ]
+    values = [value for value in values if value is not None]
+    if not values:
+        if variable := [name for name, axis in defined["axes"].items() if axis.get("type") != "const"]:
+            raise UsageError(
+                f"{definition} has variable axes ({', '.join(variable)}): give their sizes with --workloads"
+            )
+        values = [{"name": str(defined["name"])[:100], "value": {"axes": {}, "inputs": {}}}]
+    found["workloads"] = values
+    return found
+
+
+def is_definition(path: Path | None) -> bool:
+    """Return True if a file on the command line is meant as a definition."""
+    return path is not None and path.suffix == ".json"
+
+
+def _object(path: Path) -> dict[str, Any]:
+    return _parsed(read_source(path), str(path))
+
+
+def _parsed(text: str, name: str) -> dict[str, Any]:
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{name} is not JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise UsageError(f"{name} holds a {type(data).__name__}, not a JSON object")
+    return data
+
+
+def _tensors(defined: Mapping[str, Any], field: str, path: Path | str) -> dict[str, tuple[list[str], str]]:
+    """Return names, axes and torch dtypes of the inputs or outputs."""
+    made = {}
+    for name, tensor in _need(defined, field, path).items():
+        dtype = str(tensor.get("dtype"))
+        if dtype not in _DTYPES:
+            raise UsageError(f"{path}: {field}.{name} has dtype {dtype}; known are {', '.join(_DTYPES)}")
+        made[name] = (list(tensor.get("shape") or []), _DTYPES[dtype])
+        if unknown := set(made[name][0]) - set(defined["axes"]):
+            raise UsageError(f"{path}: {field}.{name} has an axis that is not defined: {', '.join(sorted(unknown))}")
+    return made
+
+
+def _constant(defined: Mapping[str, Any]) -> dict[str, int]:
+    return {name: int(axis["value"]) for name, axis in defined["axes"].items() if axis.get("type") == "const"}
+
+
+def _need(data: Mapping[str, Any], field: str, path: Path | str) -> Any:
+    if field not in data:
+        raise UsageError(f"{path} has no `{field}`; is it in the form of FlashInfer Trace?")
+    return data[field]
+
+
+def _reference(defined: Mapping[str, Any], path: Path) -> str:
+    for field in ("name", "axes", "reference"):
+        _need(defined, field, path)
+    return _REFERENCE.format(
+        source=defined["reference"],
+        name=json.dumps(defined["name"]),
+        constant=pprint.pformat(_constant(defined)),
+        inputs=pprint.pformat(_tensors(defined, "inputs", path), sort_dicts=False),
+        outputs=pprint.pformat(list(_tensors(defined, "outputs", path))),
+    )
+
+
+def _solution(solved: Mapping[str, Any], defined: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    spec, sources = _need(solved, "spec", path), _need(solved, "sources", path)
+    if solved.get("definition") != defined.get("name"):
+        raise UsageError(f"{path} solves {solved.get('definition')}, and the definition is {defined.get('name')}")
+    language = str(spec.get("language")).lower()
+    entry, _, function = str(spec.get("entry_point")).partition("::")
+    if language not in _BACKENDS or not entry.endswith(".py") or not function.isidentifier():
+        text = "give a Python function (main.py::run) in a solution whose language is triton or python"
+        raise UsageError(f"{path}: the entry point {spec.get('entry_point')} in {language} cannot be called; {text}")
+    outputs = _tensors(defined, "outputs", path)
+    return {
+        "kernel_code": _CANDIDATE.format(
+            name=json.dumps(str(solved.get("name")))[1:-1],
+            module=entry.removesuffix(".py").replace("/", "."),
+            function=function,
+            inputs=pprint.pformat(_tensors(defined, "inputs", path), sort_dicts=False),
+            outputs=pprint.pformat(outputs, sort_dicts=False),
+            constant=pprint.pformat(_constant(defined)),
+            into=bool(spec.get("destination_passing_style", False)),
+        ),
+        "kernel_files": {str(source["path"]): str(source["content"]) for source in sources},
+        "backend": _BACKENDS[language],
+    }
+
+
+def _workload(line: Mapping[str, Any], defined: Mapping[str, Any], path: Path | None) -> dict[str, Any] | None:
+    """Return a workload of the request, or None if the line belongs to another definition."""
+    if line.get("definition") not in (None, defined["name"]):
+        return None
+    given = line.get("workload", line)
+    axes = {str(name): int(size) for name, size in given.get("axes", {}).items()}
+    missing = [name for name, axis in defined["axes"].items() if axis.get("type") != "const" and name not in axes]
+    if missing:
+        raise UsageError(f"{path}: workload {given.get('uuid')} gives no size for {', '.join(missing)}")
+    inputs = {}
+    for name, source in given.get("inputs", {}).items():
+        if source.get("type") == "scalar":
+            inputs[name] = {"value": source["value"]}
+        elif source.get("type") == "safetensors":
+            inputs[name] = {"values": _stored(Path(source["path"]), source["tensor_key"], path)}
+        elif source.get("type") != "random":
+            raise UsageError(
+                f"{path}: input {name} is of type {source.get('type')}; known are random, scalar, safetensors"
+            )
+    value = {"axes": axes, "inputs": inputs}
+    if (size := len(json.dumps(value).encode())) > MAX_WORKLOAD_BYTES:
+        text = f"its stored inputs take {size} bytes as JSON, and at most {MAX_WORKLOAD_BYTES} fit into a request"
+        raise UsageError(f"{path}: workload {given.get('uuid')}: {text}")
+    name = ", ".join(f"{axis}={size}" for axis, size in axes.items()) or str(given.get("uuid"))
+    return {"name": name[:100], "value": value}
+
+
+def _stored(file: Path, key: str, beside: Path | None) -> Sequence[Any]:
+    """Return the numbers of a tensor in a safetensors file.
+
+    The file begins with the length of a JSON header (eight bytes), which names dtype, shape and place of each tensor
+    (https://huggingface.co/docs/safetensors). A relative path counts from the workloads' file.
+    """
+    if not file.is_absolute() and beside is not None:
+        file = beside.parent / file
+    try:
+        with open(file, "rb") as stream:
+            (length,) = struct.unpack("<Q", stream.read(8))
+            header = json.loads(stream.read(length))[key]
+            begin, end = header["data_offsets"]
+            form = _STORED[header["dtype"]]
+            if end - begin > MAX_WORKLOAD_BYTES:
+                raise UsageError(
+                    f"{file}: {key} has {end - begin} bytes; at most {MAX_WORKLOAD_BYTES} fit into a request"
+                )
+            stream.seek(8 + length + begin)
+            return list(struct.unpack(f"<{(end - begin) // struct.calcsize(form)}{form}", stream.read(end - begin)))
+    except KeyError as error:
+        raise UsageError(f"{file} has no tensor {key}, or it has a dtype that JSON cannot hold ({error})") from error
+    except (OSError, ValueError, struct.error) as error:
+        raise UsageError(f"{file} cannot be read as safetensors: {error}") from error
