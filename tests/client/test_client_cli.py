@@ -233,7 +233,7 @@ class TestEvaluate:
             (["{reference}", "{candidate}", "--stress-kinds", "rows,ROWS"], "names a kind twice"),
             (["{reference}", "{candidate}", "--provenance", "trust"], "label, reject-decoys, require-own-kernels"),
             (["{reference}", "{candidate}", "--launch-mode", "lazy"], "choose eager or cuda-graph"),
-            (["{reference}", "{candidate}", "--reference-backend", "jax"], "choose eager or torch-compile"),
+            (["{reference}", "{candidate}", "--reference-backend", "jax"], "choose one of eager, torch-compile"),
             (["{reference}", "{candidate}", "--stress-kinds", "rows", "--no-stress"], "contradict each other"),
             (["{reference}", "-", "--request", "-"], "can be only one of the files"),
             ([], "give REFERENCE.py and CANDIDATE.py, or a --request FILE"),

@@ -195,6 +195,23 @@ async def test_late_workloads_are_checked_and_not_timed() -> None:
 
 
 @pytest.mark.pure
+async def test_baselines_have_means_too() -> None:
+    results = [right(4.0), right(1.0)]
+    for result, speedups in zip(results, ((2.0, 0.0), (8.0, 0.0)), strict=True):
+        for backend, speedup in enumerate(speedups, 2):
+            one = result.baselines.add(backend=backend, error="" if speedup else "no compiler")  # type: ignore[arg-type]
+            if speedup:
+                one.speedup = speedup
+                one.speedup_interval.CopyFrom(pb.Interval(low=speedup * 0.99, high=speedup / 0.99))
+    whole, _ = await together(results, 2)
+    first, second = whole.baselines
+    assert (first.backend, first.speedup) == (2, pytest.approx(4.0))
+    assert first.speedup_interval.low < 4.0 < first.speedup_interval.high
+    assert (second.backend, second.error, second.HasField("speedup")) == (3, "no compiler", False)
+    assert len(whole.workloads[0].baselines) == 2
+
+
+@pytest.mark.pure
 async def test_without_workloads_the_result_is_the_ones_alone() -> None:
     result = right(3.0)
     whole, asked = await together([result], 0)

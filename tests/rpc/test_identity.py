@@ -58,6 +58,7 @@ CHANGES: dict[str, Callable[[pb.EvalRequest], object]] = {
     "workloads": lambda r: r.workloads.add(value_json="1"),
     "workloads.name": lambda r: r.workloads.add(value_json="1", name="one"),
     "workloads_time": lambda r: r.workloads_time.CopyFrom(seconds(5)),
+    "baselines": lambda r: r.baselines.append(pb.REFERENCE_BACKEND_TORCH_COMPILE),
     "backward": lambda r: setattr(r, "backward", True),
     "precision": lambda r: setattr(r, "precision", pb.PRECISION_FP16),
     "allowed_precision": lambda r: setattr(r, "allowed_precision", pb.PRECISION_FP16),

@@ -16,12 +16,18 @@ from typing import Annotated, Any
 import typer
 
 from kerneldyno.cli.common import UsageError
-from kerneldyno.v1.evaluation_pb2 import StressKind
+from kerneldyno.v1.evaluation_pb2 import ReferenceBackend, StressKind
 
 #: Values that --candidate-memory accepts.
 _SIZE = re.compile(r"(?P<number>[0-9]{1,19}(\.[0-9]{1,9})?) ?(?P<unit>MiB|GiB|)", re.ASCII | re.IGNORECASE)
 _UNITS = {"": 1, "mib": 1 << 20, "gib": 1 << 30}
 _STRESS_KINDS = tuple(name.removeprefix("STRESS_KIND_").lower() for name, number in StressKind.items() if number)
+
+_BACKENDS = tuple(
+    name.removeprefix("REFERENCE_BACKEND_").lower().replace("_", "-")
+    for name, number in ReferenceBackend.items()
+    if number
+)
 
 
 def _one_of(*names: str) -> Callable[[str, str], str]:
@@ -41,6 +47,15 @@ def _kinds(option: str, text: str) -> list[str]:
     if len(set(kinds)) < len(kinds):
         raise UsageError(f"{option} {text!r} names a kind twice; name each once")
     return kinds
+
+
+def _several_of(*names: str) -> Callable[[str, str], list[str]]:
+    read = _one_of(*names)
+
+    def read_all(option: str, text: str) -> list[str]:
+        return [read(option, name) for name in text.split(",")]
+
+    return read_all
 
 
 def _memory(option: str, text: str) -> int:
@@ -127,8 +142,13 @@ _OPTIONS = (
     ),
     _Option(
         *("reference_backend", "--reference-backend", str, "eager|torch-compile"),
-        "What the candidate is timed against: PyTorch eager, or compiled. Default eager.",
-        _one_of("eager", "torch-compile"),
+        f"What the candidate is timed against: {', '.join(_BACKENDS)}. Default eager.",
+        _one_of(*_BACKENDS),
+    ),
+    _Option(
+        *("baselines", "--baselines", str, "BACKEND,..."),
+        "Also time the candidate beside these, named as for --reference-backend.",
+        _several_of(*_BACKENDS),
     ),
 )
 

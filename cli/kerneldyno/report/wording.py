@@ -24,6 +24,7 @@ from kerneldyno.v1.evaluation_pb2 import (
     KernelProfile,
     MemoryUse,
     NativeBuild,
+    ReferenceBackend,
     Stage,
     StageSpan,
     TimingStats,
@@ -93,6 +94,10 @@ def facts(result: EvalResult) -> Iterable[tuple[str, str]]:
     """Yield names and values of a result, except its message and long texts; values are not yet made plain."""
     yield from _speedups(result)
     yield from _workloads(result)
+    for baseline in result.baselines:
+        name = ReferenceBackend.Name(baseline.backend).removeprefix("REFERENCE_BACKEND_").lower().replace("_", " ")
+        one = counted_speedup(baseline, counted_speedup(result).kind)
+        yield f"beside {name}", baseline.error or (_speedup(one) if one.interval is not None else times(one.value))
     if result.HasField("candidate_timing"):
         yield "candidate", _timing(result.candidate_timing)
     if result.HasField("reference_timing"):

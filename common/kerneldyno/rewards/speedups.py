@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kerneldyno.v1 import evaluation_pb2 as pb
-from kerneldyno.v1.evaluation_pb2 import EvalResult, Interval, TimingStats, WorkloadResult
+from kerneldyno.v1.evaluation_pb2 import BaselineResult, EvalResult, Interval, TimingStats, WorkloadResult
 
 DEVICE, END_TO_END = pb.SPEEDUP_KIND_DEVICE, pb.SPEEDUP_KIND_END_TO_END
 
@@ -52,15 +52,22 @@ class CountedSpeedup:
 
 
 def counted_speedup(
-    result: EvalResult | WorkloadResult, kind: pb.SpeedupKind.ValueType = pb.SPEEDUP_KIND_UNSPECIFIED
+    result: EvalResult | WorkloadResult | BaselineResult,
+    kind: pb.SpeedupKind.ValueType = pb.SPEEDUP_KIND_UNSPECIFIED,
 ) -> CountedSpeedup:
     """Return the speedup of `result` that counts, with its interval and the times of both sides.
 
     Args:
-        result: a finished result, complete or as ListEvaluations returns it; or that of one workload.
+        result: a finished result, complete or as ListEvaluations returns it; or that of one workload, or beside one
+            baseline, which has no times of the candidate.
         kind: which speedup to take. UNSPECIFIED takes the one that the result names, or device time if it names none.
     """
     chosen = kind or (result.speedup_kind if isinstance(result, EvalResult) else DEVICE) or DEVICE
+    if isinstance(result, BaselineResult):
+        device = chosen == DEVICE
+        interval = result.speedup_interval if device else result.end_to_end_speedup_interval
+        value = result.speedup if device else result.end_to_end_speedup
+        return CountedSpeedup(chosen, value, interval if interval.high > 0 else None)
     if chosen == DEVICE:
         return CountedSpeedup(
             chosen,

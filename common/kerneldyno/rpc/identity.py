@@ -201,6 +201,7 @@ REQUEST = Form(
         "backward": INTEGER,
         "workloads": Form(pb.Workload.DESCRIPTOR, {"name": TEXT, "value_json": TEXT}).several(),
         "workloads_time": DURATION,
+        "baselines": ENUMS,
         "salt": TEXT,
         "kernel_files": Form(pb.CandidateFile.DESCRIPTOR, {"path": TEXT, "content": TEXT}).several(),
         "build_flags": Form(pb.BuildFlags.DESCRIPTOR, {"cuda": TEXTS, "cpp": TEXTS, "libraries": TEXTS}).one(),

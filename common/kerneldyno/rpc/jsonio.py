@@ -123,6 +123,10 @@ def _stress_kinds(value: Any) -> Any:
     return [_enum("STRESS_KIND_")(kind) for kind in value] if isinstance(value, list) else value
 
 
+def _baselines(value: Any) -> Any:
+    return [_enum("REFERENCE_BACKEND_")(each) for each in value] if isinstance(value, list) else value
+
+
 def _device(value: Any) -> Any:
     return {"kind": value} if isinstance(value, str) else value
 
@@ -177,6 +181,7 @@ _CONVERT: dict[str, Callable[[Any], Any]] = {
     "cases": _cases,
     "kernel_files": _kernel_files,
     "workloads": _workloads,
+    "baselines": _baselines,
     "workloads_time": lambda value: _duration(value, "workloads_time"),
 }
 

@@ -242,6 +242,7 @@ def _violations(
     if request.backward and request.toolkit == "kernel_simple":
         yield Violation("backward", "must be false with the kernel_simple toolkit, whose cases give outputs only")
     yield from _enum("reference_backend", request.reference_backend)
+    yield from _baselines(request)
     yield from _enum("launch_mode", request.launch_mode)
     if request.HasField("timing_precision"):
         yield from _timing_precision(request.timing_precision)
@@ -331,6 +332,17 @@ def _precision(request: pb.EvalRequest) -> Iterator[Violation]:
         yield Violation(
             "precision", "must be absent with the kernel_simple toolkit; cases give the type of each tensor"
         )
+
+
+def _baselines(request: pb.EvalRequest) -> Iterator[Violation]:
+    for backend in request.baselines:
+        yield from _enum("reference_backend", backend)
+    if pb.REFERENCE_BACKEND_UNSPECIFIED in request.baselines:
+        yield Violation("baselines", "REFERENCE_BACKEND_UNSPECIFIED is no baseline; name one, or leave the field empty")
+    if len(set(request.baselines)) < len(request.baselines):
+        yield Violation("baselines", "names one twice; name each once")
+    if (request.reference_backend or pb.REFERENCE_BACKEND_EAGER) in request.baselines:
+        yield Violation("baselines", "names the reference_backend, beside which the candidate is timed in any case")
 
 
 def _workloads(request: pb.EvalRequest) -> Iterator[Violation]:

@@ -255,6 +255,10 @@ class _ReferenceBackendEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Refe
     """Eager PyTorch."""
     REFERENCE_BACKEND_TORCH_COMPILE: _ReferenceBackend.ValueType  # 2
     """torch.compile with default settings, compiled before it is timed."""
+    REFERENCE_BACKEND_TORCH_COMPILE_REDUCE_OVERHEAD: _ReferenceBackend.ValueType  # 3
+    """torch.compile with mode "reduce-overhead", which uses CUDA graphs."""
+    REFERENCE_BACKEND_TORCH_COMPILE_MAX_AUTOTUNE: _ReferenceBackend.ValueType  # 4
+    """torch.compile with mode "max-autotune", which tries many kernels and takes long."""
 
 class ReferenceBackend(_ReferenceBackend, metaclass=_ReferenceBackendEnumTypeWrapper):
     """ReferenceBackend says how the reference is executed for timing."""
@@ -265,6 +269,10 @@ REFERENCE_BACKEND_EAGER: ReferenceBackend.ValueType  # 1
 """Eager PyTorch."""
 REFERENCE_BACKEND_TORCH_COMPILE: ReferenceBackend.ValueType  # 2
 """torch.compile with default settings, compiled before it is timed."""
+REFERENCE_BACKEND_TORCH_COMPILE_REDUCE_OVERHEAD: ReferenceBackend.ValueType  # 3
+"""torch.compile with mode "reduce-overhead", which uses CUDA graphs."""
+REFERENCE_BACKEND_TORCH_COMPILE_MAX_AUTOTUNE: ReferenceBackend.ValueType  # 4
+"""torch.compile with mode "max-autotune", which tries many kernels and takes long."""
 Global___ReferenceBackend: _TypeAlias = ReferenceBackend  # noqa: Y015
 
 class _Priority:
@@ -426,6 +434,7 @@ class EvalRequest(_message.Message):
     BACKWARD_FIELD_NUMBER: _builtins.int
     WORKLOADS_FIELD_NUMBER: _builtins.int
     WORKLOADS_TIME_FIELD_NUMBER: _builtins.int
+    BASELINES_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The caller's name for this request, 1 to 200 printable characters, unique within the caller's client id. Results
     carry it. If the same id is sent again with the same body, the answer is the same result; with another body it is
@@ -600,6 +609,12 @@ class EvalRequest(_message.Message):
         timed. Absent means no such limit.
         """
 
+    @_builtins.property
+    def baselines(self) -> _containers.RepeatedScalarFieldContainer[Global___ReferenceBackend.ValueType]:
+        """Further forms of the reference that a correct candidate is timed beside, one after the other; none twice, and not
+        `reference_backend`. Each costs about as much as the first one. One that fails has an error of its own.
+        """
+
     def __init__(
         self,
         *,
@@ -642,10 +657,11 @@ class EvalRequest(_message.Message):
         backward: _builtins.bool = ...,
         workloads: _abc.Iterable[Global___Workload] | None = ...,
         workloads_time: _duration_pb2.Duration | None = ...,
+        baselines: _abc.Iterable[Global___ReferenceBackend.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "build_flags", b"build_flags", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "client_grace", b"client_grace", "device", b"device", "enable_profiling", b"enable_profiling", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "run_performance", b"run_performance", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "total_timeout", b"total_timeout", "trace_context", b"trace_context", "workloads_time", b"workloads_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "allowed_precision", b"allowed_precision", "backend", b"backend", "backward", b"backward", "build_flags", b"build_flags", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "cases", b"cases", "cases_code", b"cases_code", "client_grace", b"client_grace", "device", b"device", "enable_profiling", b"enable_profiling", "entry_point", b"entry_point", "id", b"id", "kernel_code", b"kernel_code", "kernel_files", b"kernel_files", "labels", b"labels", "launch_mode", b"launch_mode", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "output_reuse", b"output_reuse", "precision", b"precision", "priority", b"priority", "provenance_policy", b"provenance_policy", "reference_backend", b"reference_backend", "reference_code", b"reference_code", "run_performance", b"run_performance", "salt", b"salt", "skip_cache", b"skip_cache", "speedup_kind", b"speedup_kind", "stress_inputs", b"stress_inputs", "stress_kinds", b"stress_kinds", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "toolkit", b"toolkit", "total_timeout", b"total_timeout", "trace_context", b"trace_context", "workloads", b"workloads", "workloads_time", b"workloads_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "allowed_precision", b"allowed_precision", "backend", b"backend", "backward", b"backward", "baselines", b"baselines", "build_flags", b"build_flags", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "cases", b"cases", "cases_code", b"cases_code", "client_grace", b"client_grace", "device", b"device", "enable_profiling", b"enable_profiling", "entry_point", b"entry_point", "id", b"id", "kernel_code", b"kernel_code", "kernel_files", b"kernel_files", "labels", b"labels", "launch_mode", b"launch_mode", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "output_reuse", b"output_reuse", "precision", b"precision", "priority", b"priority", "provenance_policy", b"provenance_policy", "reference_backend", b"reference_backend", "reference_code", b"reference_code", "run_performance", b"run_performance", "salt", b"salt", "skip_cache", b"skip_cache", "speedup_kind", b"speedup_kind", "stress_inputs", b"stress_inputs", "stress_kinds", b"stress_kinds", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "toolkit", b"toolkit", "total_timeout", b"total_timeout", "trace_context", b"trace_context", "workloads", b"workloads", "workloads_time", b"workloads_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__candidate_device_memory_bytes: _TypeAlias = _typing.Literal["candidate_device_memory_bytes"]  # noqa: Y015
     _WhichOneofArgType__candidate_device_memory_bytes: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes"]  # noqa: Y015
@@ -1173,6 +1189,7 @@ class EvalResult(_message.Message):
     BUILDS_FIELD_NUMBER: _builtins.int
     WORKLOADS_FIELD_NUMBER: _builtins.int
     WORKLOAD_SUMMARY_FIELD_NUMBER: _builtins.int
+    BASELINES_FIELD_NUMBER: _builtins.int
     INCORRECT_FIELD_NUMBER: _builtins.int
     COMPILE_ERROR_FIELD_NUMBER: _builtins.int
     RUNTIME_ERROR_FIELD_NUMBER: _builtins.int
@@ -1315,6 +1332,12 @@ class EvalResult(_message.Message):
         """The workloads together. Absent when the problem has none, or when the outcome is not CORRECT."""
 
     @_builtins.property
+    def baselines(self) -> _containers.RepeatedCompositeFieldContainer[Global___BaselineResult]:
+        """The candidate beside the request's `baselines`, in their order. With workloads, speedups are geometric means over
+        those that have one, and the times are with each workload.
+        """
+
+    @_builtins.property
     def incorrect(self) -> Global___IncorrectEvidence:
         """For INCORRECT."""
 
@@ -1392,6 +1415,7 @@ class EvalResult(_message.Message):
         builds: _abc.Iterable[Global___NativeBuild] | None = ...,
         workloads: _abc.Iterable[Global___WorkloadResult] | None = ...,
         workload_summary: Global___WorkloadSummary | None = ...,
+        baselines: _abc.Iterable[Global___BaselineResult] | None = ...,
         incorrect: Global___IncorrectEvidence | None = ...,
         compile_error: Global___ExceptionEvidence | None = ...,
         runtime_error: Global___CrashEvidence | None = ...,
@@ -1405,7 +1429,7 @@ class EvalResult(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_compiled", b"_compiled", "_correct", b"_correct", "_coverage", b"_coverage", "_end_to_end_speedup", b"_end_to_end_speedup", "_speedup", b"_speedup", "accept_time", b"accept_time", "candidate_end_to_end", b"candidate_end_to_end", "candidate_timing", b"candidate_timing", "compile_error", b"compile_error", "compiled", b"compiled", "correct", b"correct", "correctness", b"correctness", "coverage", b"coverage", "device_state", b"device_state", "end_to_end_speedup", b"end_to_end_speedup", "end_to_end_speedup_interval", b"end_to_end_speedup_interval", "environment", b"environment", "evidence", b"evidence", "finish_time", b"finish_time", "incorrect", b"incorrect", "infrastructure_error", b"infrastructure_error", "invalid", b"invalid", "memory_use", b"memory_use", "out_of_memory", b"out_of_memory", "problem_too_large", b"problem_too_large", "profile", b"profile", "reference_end_to_end", b"reference_end_to_end", "reference_error", b"reference_error", "reference_timing", b"reference_timing", "rejected", b"rejected", "roofline", b"roofline", "runtime_error", b"runtime_error", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "timeout", b"timeout", "timing_effort", b"timing_effort", "workload_summary", b"workload_summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compiled", b"_compiled", "_correct", b"_correct", "_coverage", b"_coverage", "_end_to_end_speedup", b"_end_to_end_speedup", "_speedup", b"_speedup", "accept_time", b"accept_time", "attempts", b"attempts", "builds", b"builds", "cached", b"cached", "candidate_end_to_end", b"candidate_end_to_end", "candidate_timing", b"candidate_timing", "compile_error", b"compile_error", "compiled", b"compiled", "correct", b"correct", "correctness", b"correctness", "coverage", b"coverage", "device_state", b"device_state", "digest", b"digest", "end_to_end_speedup", b"end_to_end_speedup", "end_to_end_speedup_interval", b"end_to_end_speedup_interval", "environment", b"environment", "evidence", b"evidence", "findings", b"findings", "finish_time", b"finish_time", "id", b"id", "incorrect", b"incorrect", "infrastructure_error", b"infrastructure_error", "invalid", b"invalid", "labels", b"labels", "logs", b"logs", "memory_use", b"memory_use", "merged", b"merged", "message", b"message", "out_of_memory", b"out_of_memory", "outcome", b"outcome", "problem_too_large", b"problem_too_large", "profile", b"profile", "reference_end_to_end", b"reference_end_to_end", "reference_error", b"reference_error", "reference_timing", b"reference_timing", "rejected", b"rejected", "roofline", b"roofline", "runtime_error", b"runtime_error", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "speedup_kind", b"speedup_kind", "stages", b"stages", "timeout", b"timeout", "timing_effort", b"timing_effort", "workload_summary", b"workload_summary", "workloads", b"workloads"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compiled", b"_compiled", "_correct", b"_correct", "_coverage", b"_coverage", "_end_to_end_speedup", b"_end_to_end_speedup", "_speedup", b"_speedup", "accept_time", b"accept_time", "attempts", b"attempts", "baselines", b"baselines", "builds", b"builds", "cached", b"cached", "candidate_end_to_end", b"candidate_end_to_end", "candidate_timing", b"candidate_timing", "compile_error", b"compile_error", "compiled", b"compiled", "correct", b"correct", "correctness", b"correctness", "coverage", b"coverage", "device_state", b"device_state", "digest", b"digest", "end_to_end_speedup", b"end_to_end_speedup", "end_to_end_speedup_interval", b"end_to_end_speedup_interval", "environment", b"environment", "evidence", b"evidence", "findings", b"findings", "finish_time", b"finish_time", "id", b"id", "incorrect", b"incorrect", "infrastructure_error", b"infrastructure_error", "invalid", b"invalid", "labels", b"labels", "logs", b"logs", "memory_use", b"memory_use", "merged", b"merged", "message", b"message", "out_of_memory", b"out_of_memory", "outcome", b"outcome", "problem_too_large", b"problem_too_large", "profile", b"profile", "reference_end_to_end", b"reference_end_to_end", "reference_error", b"reference_error", "reference_timing", b"reference_timing", "rejected", b"rejected", "roofline", b"roofline", "runtime_error", b"runtime_error", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "speedup_kind", b"speedup_kind", "stages", b"stages", "timeout", b"timeout", "timing_effort", b"timing_effort", "workload_summary", b"workload_summary", "workloads", b"workloads"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__compiled: _TypeAlias = _typing.Literal["compiled"]  # noqa: Y015
     _WhichOneofArgType__compiled: _TypeAlias = _typing.Literal["_compiled", b"_compiled"]  # noqa: Y015
@@ -1584,6 +1608,7 @@ class WorkloadResult(_message.Message):
     REFERENCE_END_TO_END_FIELD_NUMBER: _builtins.int
     CORRECTNESS_FIELD_NUMBER: _builtins.int
     ROOFLINE_FIELD_NUMBER: _builtins.int
+    BASELINES_FIELD_NUMBER: _builtins.int
     outcome: Global___EvalResult.Outcome.ValueType
     """The outcome for this workload."""
     message: _builtins.str
@@ -1628,6 +1653,10 @@ class WorkloadResult(_message.Message):
     def roofline(self) -> Global___Roofline:
         """See EvalResult."""
 
+    @_builtins.property
+    def baselines(self) -> _containers.RepeatedCompositeFieldContainer[Global___BaselineResult]:
+        """See EvalResult."""
+
     def __init__(
         self,
         *,
@@ -1644,10 +1673,11 @@ class WorkloadResult(_message.Message):
         reference_end_to_end: Global___TimingStats | None = ...,
         correctness: Global___CorrectnessReport | None = ...,
         roofline: Global___Roofline | None = ...,
+        baselines: _abc.Iterable[Global___BaselineResult] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_end_to_end_speedup", b"_end_to_end_speedup", "_speedup", b"_speedup", "candidate_end_to_end", b"candidate_end_to_end", "candidate_timing", b"candidate_timing", "correctness", b"correctness", "end_to_end_speedup", b"end_to_end_speedup", "end_to_end_speedup_interval", b"end_to_end_speedup_interval", "reference_end_to_end", b"reference_end_to_end", "reference_timing", b"reference_timing", "roofline", b"roofline", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "workload", b"workload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_to_end_speedup", b"_end_to_end_speedup", "_speedup", b"_speedup", "candidate_end_to_end", b"candidate_end_to_end", "candidate_timing", b"candidate_timing", "correctness", b"correctness", "end_to_end_speedup", b"end_to_end_speedup", "end_to_end_speedup_interval", b"end_to_end_speedup_interval", "message", b"message", "outcome", b"outcome", "reference_end_to_end", b"reference_end_to_end", "reference_timing", b"reference_timing", "roofline", b"roofline", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_to_end_speedup", b"_end_to_end_speedup", "_speedup", b"_speedup", "baselines", b"baselines", "candidate_end_to_end", b"candidate_end_to_end", "candidate_timing", b"candidate_timing", "correctness", b"correctness", "end_to_end_speedup", b"end_to_end_speedup", "end_to_end_speedup_interval", b"end_to_end_speedup_interval", "message", b"message", "outcome", b"outcome", "reference_end_to_end", b"reference_end_to_end", "reference_timing", b"reference_timing", "roofline", b"roofline", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__end_to_end_speedup: _TypeAlias = _typing.Literal["end_to_end_speedup"]  # noqa: Y015
     _WhichOneofArgType__end_to_end_speedup: _TypeAlias = _typing.Literal["_end_to_end_speedup", b"_end_to_end_speedup"]  # noqa: Y015
@@ -1659,6 +1689,73 @@ class WorkloadResult(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__speedup) -> _WhichOneofReturnType__speedup | None: ...
 
 Global___WorkloadResult: _TypeAlias = WorkloadResult  # noqa: Y015
+
+@_typing.final
+class BaselineResult(_message.Message):
+    """BaselineResult compares a candidate with one more form of its reference. Its fields mean what those of the same names
+    mean in EvalResult.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BACKEND_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    SPEEDUP_FIELD_NUMBER: _builtins.int
+    SPEEDUP_INTERVAL_FIELD_NUMBER: _builtins.int
+    END_TO_END_SPEEDUP_FIELD_NUMBER: _builtins.int
+    END_TO_END_SPEEDUP_INTERVAL_FIELD_NUMBER: _builtins.int
+    REFERENCE_TIMING_FIELD_NUMBER: _builtins.int
+    REFERENCE_END_TO_END_FIELD_NUMBER: _builtins.int
+    backend: Global___ReferenceBackend.ValueType
+    """The form of the reference."""
+    error: _builtins.str
+    """Why it could not be timed, at most 500 characters; empty if it was."""
+    speedup: _builtins.float
+    """Absent if it could not be timed, or if there is no reference to compare with."""
+    end_to_end_speedup: _builtins.float
+    """See EvalResult."""
+    @_builtins.property
+    def speedup_interval(self) -> Global___Interval:
+        """See EvalResult."""
+
+    @_builtins.property
+    def end_to_end_speedup_interval(self) -> Global___Interval:
+        """See EvalResult."""
+
+    @_builtins.property
+    def reference_timing(self) -> Global___TimingStats:
+        """See EvalResult."""
+
+    @_builtins.property
+    def reference_end_to_end(self) -> Global___TimingStats:
+        """See EvalResult."""
+
+    def __init__(
+        self,
+        *,
+        backend: Global___ReferenceBackend.ValueType = ...,
+        error: _builtins.str = ...,
+        speedup: _builtins.float | None = ...,
+        speedup_interval: Global___Interval | None = ...,
+        end_to_end_speedup: _builtins.float | None = ...,
+        end_to_end_speedup_interval: Global___Interval | None = ...,
+        reference_timing: Global___TimingStats | None = ...,
+        reference_end_to_end: Global___TimingStats | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_end_to_end_speedup", b"_end_to_end_speedup", "_speedup", b"_speedup", "end_to_end_speedup", b"end_to_end_speedup", "end_to_end_speedup_interval", b"end_to_end_speedup_interval", "reference_end_to_end", b"reference_end_to_end", "reference_timing", b"reference_timing", "speedup", b"speedup", "speedup_interval", b"speedup_interval"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_to_end_speedup", b"_end_to_end_speedup", "_speedup", b"_speedup", "backend", b"backend", "end_to_end_speedup", b"end_to_end_speedup", "end_to_end_speedup_interval", b"end_to_end_speedup_interval", "error", b"error", "reference_end_to_end", b"reference_end_to_end", "reference_timing", b"reference_timing", "speedup", b"speedup", "speedup_interval", b"speedup_interval"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__end_to_end_speedup: _TypeAlias = _typing.Literal["end_to_end_speedup"]  # noqa: Y015
+    _WhichOneofArgType__end_to_end_speedup: _TypeAlias = _typing.Literal["_end_to_end_speedup", b"_end_to_end_speedup"]  # noqa: Y015
+    _WhichOneofReturnType__speedup: _TypeAlias = _typing.Literal["speedup"]  # noqa: Y015
+    _WhichOneofArgType__speedup: _TypeAlias = _typing.Literal["_speedup", b"_speedup"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__end_to_end_speedup) -> _WhichOneofReturnType__end_to_end_speedup | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__speedup) -> _WhichOneofReturnType__speedup | None: ...
+
+Global___BaselineResult: _TypeAlias = BaselineResult  # noqa: Y015
 
 @_typing.final
 class WorkloadSummary(_message.Message):

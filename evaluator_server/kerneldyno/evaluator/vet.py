@@ -150,7 +150,7 @@ def _spec(source: str, rule: ToleranceRule) -> EvalSpec:
         timing_precision=0.01,
         tolerance=rule,
         allowed_precision=pb.PRECISION_UNSPECIFIED,
-        torch_compile=False,
+        reference_backend=pb.REFERENCE_BACKEND_EAGER,
         cuda_graph=False,
         limits=Limits(0, 0, 0, 0),
         run_performance=False,

@@ -13,7 +13,7 @@ import gc
 import logging
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -24,6 +24,7 @@ from ..shared.out_of_memory import asked_bytes, free_bytes, held_bytes
 from ..shared.spec import EvalSpec
 from ..shared.tracebacks import CANDIDATE_FILE, describe_error
 from ..toolkits import ReferenceFailure
+from .beside import Beside
 from .checks import provenance
 from .checks.candidate import Candidate
 from .checks.correctness import check
@@ -43,7 +44,6 @@ from .runners.side import Sizes
 from .timing import roofline
 from .timing.measured import Measured
 from .timing.quiet import DeviceBusyError
-from .timing.report import report
 from .timing.rounds import TimingSession
 
 _log = logging.getLogger("kerneldyno.judge")
@@ -429,27 +429,25 @@ class Lane:
             return built.prepare(self._spec, self._context.device, number, rough=rough)
 
     async def _time(self, candidate: Candidate, built: BuiltProblem, sizes: Sizes, last: trial.Trial) -> Times:
-        """Time the candidate beside its reference, and report how near it comes to the device's limits."""
-        context = self._context
+        """Time the candidate beside all forms of its reference, and report how near it comes to the device's limits."""
+        context, spec = self._context, self._spec
         # Fixed cases may differ in size; those of the size of the first one are timed.
         example = last if built.problem.cases is None else await self._prepare(built, 0)
-        beside = context.references.beside(built, self._spec, sizes, candidate.runner, full_queues=self._full_queues)
-        async with beside as reference:
-            same_pace = context.pool.class_of(reference.runner) == context.pool.class_of(candidate.runner)
-            session = TimingSession(
-                candidate, reference, built, example, context.quiet, context.processors, same_pace=same_pace
-            )
-            await session.prepare(context.problems, self._announce)
-            measured = await self._measure(candidate, session)
-        async with context.pool.lease.work():
-            session.judge()
-        paces = [runner.pace / context.hertz for runner in (reference.runner, candidate.runner)]
-        times = report(self._record, measured, (paces[0], paces[1]), context.device.kind)
+
+        def measure(session: TimingSession) -> Awaitable[Measured]:
+            return self._measure(candidate, session)
+
+        beside = Beside(context, candidate, built, sizes, example, self._full_queues, self._announce, measure)
+        times = await beside.times(spec, self._record)
+        baselines = []
+        for backend in spec.baselines:
+            await self._make_room(built.footprint.judged)
+            baselines.append(await beside.baseline(spec, backend))
         seconds = times.candidate_timing.median_seconds
         placed = await roofline.place(
             context.roof, built, context.problems, self._announce, example, self._record, seconds
         )
-        return replace(times, roofline=placed)
+        return replace(times, roofline=placed, baselines=baselines)
 
     async def _measure(self, candidate: Candidate, session: TimingSession) -> Measured:
         """Wait for the lease and measure. If others keep the device busy, pause and try again. Raises DeviceBusyError."""

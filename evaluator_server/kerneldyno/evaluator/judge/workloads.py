@@ -65,6 +65,9 @@ def _together(results: Sequence[pb.EvalResult], workloads: Sequence[tuple[str, s
     for result in results[:-1]:
         whole.findings.extend(found for found in result.findings if found.id not in known)
         known.update(found.id for found in result.findings)
+    del whole.baselines[:]
+    by_baseline = zip(*(result.baselines for result in results if result.baselines), strict=True)
+    whole.baselines.extend(_baseline(found) for found in by_baseline)
     if coverages := [result.coverage for result in results if result.HasField("coverage")]:
         whole.coverage = sum(coverages) / len(coverages)
     whole.memory_use.CopyFrom(max((result.memory_use for result in results), key=lambda use: use.planned_bytes))
@@ -97,7 +100,22 @@ def _one(result: pb.EvalResult, name: str, value: str) -> pb.WorkloadResult:
     for field in _KEPT:
         if result.HasField(field):  # type: ignore[arg-type]
             getattr(found, field).CopyFrom(getattr(result, field))
+    found.baselines.extend(result.baselines)
     return found
+
+
+def _baseline(found: Sequence[pb.BaselineResult]) -> pb.BaselineResult:
+    """Return geometric means of the speedups beside one baseline; the first error if it has none."""
+    whole = pb.BaselineResult(backend=found[0].backend)
+    for field in ("speedup", "end_to_end_speedup"):
+        mean, interval = _mean(found, field)
+        if mean:
+            setattr(whole, field, mean)
+        if interval is not None:
+            getattr(whole, f"{field}_interval").CopyFrom(interval)
+    if not whole.HasField("speedup") and not whole.HasField("end_to_end_speedup"):
+        whole.error = next((each.error for each in found if each.error), "")
+    return whole
 
 
 def _all_correct(reports: Sequence[pb.CorrectnessReport]) -> pb.CorrectnessReport:
@@ -114,7 +132,9 @@ def _all_correct(reports: Sequence[pb.CorrectnessReport]) -> pb.CorrectnessRepor
     return whole
 
 
-def _mean(results: Sequence[pb.EvalResult], field: str) -> tuple[float, pb.Interval | None]:
+def _mean(
+    results: Sequence[pb.EvalResult] | Sequence[pb.BaselineResult], field: str
+) -> tuple[float, pb.Interval | None]:
     """Return the geometric mean of the speedups, 0 if there is none, and its interval if all have one.
 
     The intervals' half widths in the logarithm add up as those of independent measurements do. It says how well these

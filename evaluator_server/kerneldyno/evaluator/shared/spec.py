@@ -16,6 +16,10 @@ if TYPE_CHECKING:  # runners of references import this module, and runners must 
     from kerneldyno.v1 import evaluation_pb2 as pb
 
 
+#: REFERENCE_BACKEND_TORCH_COMPILE; later numbers are other modes of torch.compile.
+_COMPILED = 2
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Wall-clock limits of the stages, in seconds."""
@@ -55,7 +59,8 @@ class EvalSpec:
     timing_precision: float
     tolerance: ToleranceRule
     allowed_precision: pb.Precision.ValueType
-    torch_compile: bool
+    #: How the reference is executed for timing.
+    reference_backend: pb.ReferenceBackend.ValueType
     cuda_graph: bool
     limits: Limits
     run_performance: bool
@@ -75,6 +80,8 @@ class EvalSpec:
     workloads: tuple[tuple[str, str], ...]
     workload: int = 0
     workloads_seconds: float | None = None
+    #: Further forms of the reference to time the candidate beside.
+    baselines: tuple[pb.ReferenceBackend.ValueType, ...] = ()
     #: Kinds of stress to use. Empty: all kinds.
     stress_kinds: tuple[pb.StressKind.ValueType, ...] = ()
     #: Limit of the candidate process's device memory, in bytes. None: the judge derives it from the reference.
@@ -86,11 +93,16 @@ class EvalSpec:
     libraries: tuple[str, ...] = ()
 
     @property
+    def torch_compile(self) -> bool:
+        """Return True if torch.compile makes what is timed of the reference."""
+        return self.reference_backend >= _COMPILED
+
+    @property
     def problem_key(self) -> str:
         """Return the identity of the reference side: evaluations with equal keys may share one built reference."""
         digest = hashlib.sha256()
         switches = (
-            f"{self.torch_compile} {self.cuda_graph} {self.stress_inputs} {self.stress_kinds} {self.tolerance}"
+            f"{self.reference_backend} {self.cuda_graph} {self.stress_inputs} {self.stress_kinds} {self.tolerance}"
             f" {self.allowed_precision} {self.precision} {self.backward} {self.workload}"
         )
         parts = (self.toolkit, self.entry_point, switches, self.reference_code, self.cases_code)
@@ -112,6 +124,7 @@ class EvalSpec:
                 "tolerance": ToleranceRule(**plain["tolerance"]),
                 "limits": Limits(**plain["limits"]),
                 "stress_kinds": tuple(plain["stress_kinds"]),
+                "baselines": tuple(plain["baselines"]),
                 "cases": tuple((inputs, expected) for inputs, expected in plain["cases"]),
                 "workloads": tuple((name, value) for name, value in plain["workloads"]),
                 "kernel_files": (),

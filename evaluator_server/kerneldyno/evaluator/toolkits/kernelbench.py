@@ -25,6 +25,8 @@ from ..shared.spec import EvalSpec
 from . import workloads
 from .base import Problem, ReferenceFailure, Sketch, Toolkit, run_source, to_device, unload_with
 
+#: Modes of torch.compile by the contract's numbers of reference backends.
+_COMPILE_MODES: dict[int, str | None] = {2: None, 3: "reduce-overhead", 4: "max-autotune"}
 #: Makes another seed of a call's seed, so that gradients of outputs are no copies of inputs.
 _OTHER_SEED = 0x5EED
 
@@ -61,11 +63,12 @@ class _KernelBenchProblem(Problem):
         self._has_precise = True
         self._draws_on_device = device.type != "cpu"
         self.timed = self._called(self._model)
-        self._compiled = spec.torch_compile
+        self._backend = spec.reference_backend
 
     def make_ready(self, seed: int) -> None:
-        if self._compiled:
-            self.timed = self._called(self._model, torch.compile(self._model))
+        if self._backend in _COMPILE_MODES:
+            compiled = torch.compile(self._model, mode=_COMPILE_MODES[self._backend])
+            self.timed = self._called(self._model, compiled)
 
     def _called(self, model: torch.nn.Module, compiled: Any = None) -> Callable[..., Any]:
         """Return what is called: a model, or its compiled form, or both passes of that."""

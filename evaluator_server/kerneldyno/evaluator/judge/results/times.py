@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kerneldyno.v1 import evaluation_pb2 as pb
@@ -27,3 +28,4 @@ class Times:
     device_state: pb.DeviceState | None = None
     #: None if it cannot be measured.
     roofline: pb.Roofline | None = None
+    baselines: Sequence[pb.BaselineResult] = ()

@@ -69,6 +69,7 @@ def correct(
                 end_to_end_speedup_interval=times.end_to_end_speedup_interval,
                 device_state=times.device_state,
                 roofline=times.roofline,
+                baselines=times.baselines,
             )
         )
     if profile is not None:

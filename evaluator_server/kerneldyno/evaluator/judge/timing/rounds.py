@@ -89,6 +89,7 @@ class TimingSession:
         processors: Processors,
         *,
         same_pace: bool,
+        compiled: bool,
     ) -> None:
         self._candidate = candidate
         self._reference = reference
@@ -96,6 +97,7 @@ class TimingSession:
         self._quiet = quiet
         self._processors = processors
         self._same_pace = same_pace
+        self._compiled = compiled
         self._kernels = 1
         self._rng = random.Random(secrets.randbits(64))
         self._bursts = Bursts(candidate, reference, built, example, self._rng)
@@ -112,7 +114,7 @@ class TimingSession:
         with contextlib.suppress(torch.OutOfMemoryError):  # counting is tried again at another time
             counted = await problems.count(self._built, bursts.example, announce)
             # torch.compile may merge several kernels into one, so the number of kernels is unknown.
-            self._kernels = 1 if candidate.spec.torch_compile else counted.kernels
+            self._kernels = 1 if self._compiled else counted.kernels
         likely = self._plan(candidate.quickest_call)
         captured = [CAPTURED_SETS] * len(self._sides) if candidate.spec.cuda_graph else []
         self._lengths = [
