@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, UnavailableError
-from kerneldyno.client.backoff import Backoff
+from kerneldyno.rpc.backoff import Backoff
 from kerneldyno.rpc.errors import KernelDynoError, QueueFullError, RateLimitedError, ShuttingDownError
 from tests.client.fake_fleet import FakeFleet
 from tests.waiting import eventually

@@ -48,7 +48,7 @@ def gateway(
 
         try:
             host, port = check_address(listen, insecure=insecure)
-            channel.target(address)
+            channel.addresses(address)
             loaded = {} if problems is None else {problem.id: problem for problem in load(problems)}
             options = request_fields(request)
             for problem in loaded.values() or [Problem("--request", "pass")]:

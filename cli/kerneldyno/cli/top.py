@@ -22,8 +22,8 @@ from rich.live import Live
 from kerneldyno.cli.common import Address, Json, reporting, stdout
 from kerneldyno.cli.top_view import Cluster, line, picture, report
 from kerneldyno.client.aio import DEFAULT_ADDRESS, AsyncClient
-from kerneldyno.client.backoff import Backoff
 from kerneldyno.client.errors import DeadlineExceededError, UnavailableError
+from kerneldyno.rpc.backoff import Backoff
 
 #: Limits in seconds for the first snapshot and for each call, and the time between two queries of the scheduler's
 #: limits.

@@ -1,8 +1,9 @@
 """The asyncio client, for trainers and tools.
 
-An AsyncClient holds one channel to one scheduler. evaluate() is the main method: it takes any number of requests,
-yields results as they arrive, and repairs broken connections. rewards() and reward_stream() do the same for trainers;
-the other methods are single calls. The client never inspects or judges candidates.
+An AsyncClient holds one channel to a scheduler, or to whichever of several serves. evaluate() is the main method: it
+takes any number of requests, yields results as they arrive, and repairs broken connections. rewards() and
+reward_stream() do the same for trainers; the other methods are single calls. The client never inspects or judges
+candidates.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from kerneldyno.client.sources import Requests, Turns, open_source, open_turns
 from kerneldyno.client.watching import watch_cluster
 from kerneldyno.rewards import presets
 from kerneldyno.rpc import channel, credentials
+from kerneldyno.rpc.failover import FailoverChannel
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 from kerneldyno.v1.fleet_service_pb2 import (
     DrainNodeRequest,
@@ -80,14 +82,16 @@ class AsyncClient:
                 print(result.id, EvalResult.Outcome.Name(result.outcome))
 
     Args:
-        address: host:port of the scheduler, or any gRPC target with a scheme.
+        address: HOST:PORT of the scheduler, or HOST:PORT,HOST:PORT,... if standbys can take over from it; a DNS name
+            with several addresses counts as a list. Any gRPC target with a scheme will do too.
         client_id: scope of request ids; None for a random one. Give the same one again to find the work of an earlier
             process by its ids.
         window: most requests of one evaluate() call, or turns of one rewards() call or reward_stream(), in progress:
             taken from the source, and the result not yet taken by the caller. It limits the client's memory and the
             part of the scheduler's queue that one call uses.
         reconnect_timeout: longest time, in seconds, that evaluate(), rewards(), reward_stream() and watch() try to
-            reach an unreachable scheduler.
+            reach an unreachable scheduler. With several addresses single calls, too, wait so long for one that serves,
+            but no longer than their own limit.
         call_timeout: limit of each single call except evaluate_once, in seconds.
         tls_ca: PEM file of the CA of the scheduler's certificate, or "public" for the public root CAs; turns on TLS.
         tls_cert, tls_key: PEM files of the client's own certificate, for a scheduler that requires one.
@@ -123,14 +127,14 @@ class AsyncClient:
         self._call_timeout = call_timeout
         self._on_stalled = on_stalled or self._log_stalled
         self._credentials = credentials.choose(tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, token=token)
-        self._channel: grpc.aio.Channel | None = None
+        self._channel: FailoverChannel | None = None
         self._loop: asyncio.AbstractEventLoop | None = None  # the loop of the channel
         self._sessions: WeakSet[Session[Any, Any, Any, Any]] = WeakSet()  # each lives as long as its iterator
 
     async def __aenter__(self) -> Self:
         # Not in __init__: a channel belongs to the event loop in which it is made.
         self._loop = asyncio.get_running_loop()
-        self._channel = channel.open(self.address, self._credentials)
+        self._channel = channel.open(self.address, self._credentials, patience=self._reconnect_timeout)
         return self
 
     async def __aexit__(
@@ -248,7 +252,8 @@ class AsyncClient:
     async def evaluate_once(self, request: EvalRequest, timeout: float = 600.0) -> EvalResult:
         """Evaluate one request with a single call, and wait for its result.
 
-        Unlike evaluate() it fails when its connection breaks, and a malformed request is an exception, not a result.
+        Unlike evaluate() it fails when its connection breaks and the client has one address only; with several it asks
+        the scheduler that serves then for the same evaluation. A malformed request is an exception, not a result.
 
         Raises:
             InvalidRequestError: the request is malformed; `violations` names each field.
@@ -282,7 +287,8 @@ class AsyncClient:
 
         Raises:
             EvaluationNotFoundError: no such id.
-            AlreadyFinishedError: it already has its result.
+            AlreadyFinishedError: it already has its result. If the scheduler changed during this call, it may be this
+                call that cancelled it.
         """
         message = CancelEvaluationRequest(id=id, client_id=self.client_id)
         await self._call(self._scheduler().CancelEvaluation, message)
@@ -419,13 +425,13 @@ class AsyncClient:
         else:
             _log.warning("event=journal_written_again scheduler=%s", self.address)
 
-    def _open_channel(self) -> grpc.aio.Channel:
+    def _open_channel(self) -> FailoverChannel:
         if self._channel is None:
             raise ClientClosedError("the client is not open; use it in an `async with` block")
         return self._channel
 
     def _spans(self, method: str) -> ItemSpans:
-        return item_spans(self.address, self.client_id, method)
+        return item_spans(self._open_channel().address, self.client_id, method)
 
     def _scheduler(self) -> SchedulerServiceAsyncStub:
         return SchedulerServiceStub(self._open_channel())

@@ -42,9 +42,11 @@ from kerneldyno.rpc.errors import (
     QueueFullError,
     RateLimitedError,
     ShuttingDownError,
+    StandbyError,
     UnauthenticatedError,
     from_rpc_error,
 )
+from kerneldyno.rpc.failover import NoneServesError
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.reward_service_pb2 import StreamRewardsResponse
 
@@ -184,9 +186,13 @@ class WrongServiceError(CallFailedError):
 def from_call(error: grpc.aio.AioRpcError, address: str, credentials: Credentials = NONE) -> KernelDynoError:
     """Return the error for a failed call to the scheduler at `address`; `credentials` are what the client sent."""
     known = from_rpc_error(error)
+    if isinstance(known, StandbyError):  # which waits for its turn: to the caller, nobody serves
+        return UnavailableError(f"no scheduler serves at {address}: {known.message}")
     if known is not None:
         return known
     details = error.details() or ""
+    if isinstance(error, NoneServesError):
+        return UnavailableError(f"no scheduler serves at {address}: {details}")
     if error.code() is grpc.StatusCode.UNAVAILABLE:
         return UnavailableError(f"cannot reach {address}: {unreachable.advice(details, credentials)} [{details}]")
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -198,9 +204,25 @@ def from_call(error: grpc.aio.AioRpcError, address: str, credentials: Credential
 
 
 def unreachable_for(
-    address: str, credentials: Credentials, seconds: float, details: str, outstanding: Sequence[str] = ()
+    address: str,
+    credentials: Credentials,
+    seconds: float,
+    details: str,
+    outstanding: Sequence[str] = (),
+    report: str = "",
 ) -> UnavailableError:
-    """Return the error for a scheduler unreachable for `seconds`; `details` are gRPC's words on the last attempt."""
+    """Return the error for a scheduler unreachable for `seconds`.
+
+    Args:
+        address: where it was expected; it may be a list.
+        credentials: what the client sent.
+        seconds: for how long the client tried.
+        details: gRPC's words on the last attempt.
+        outstanding: ids of the requests without a result.
+        report: what each of several addresses said; "" if there is one.
+    """
+    if report:
+        return UnavailableError(f"no scheduler served at {address} for more than {seconds:g} s: {report}", outstanding)
     why = unreachable.advice(details, credentials)
     return UnavailableError(f"{address} was away for more than {seconds:g} s: {why} [{details}]", outstanding)
 

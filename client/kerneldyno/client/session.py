@@ -5,7 +5,8 @@ which. Three tasks share the session: the pump takes items from the caller while
 the ledger's messages, and the reader receives answers. When the stream breaks, reader and writer start again on a new
 one and the ledger decides what is sent again; the pump does not notice.
 
-A session does not deal with addresses or with making channels. A place in the window becomes free when the caller takes
+A session does not deal with addresses or with making channels: if the channel has several addresses, it decides where
+the next stream goes. A place in the window becomes free when the caller takes
 the answer, so a session never holds more answers than the window has places.
 """
 
@@ -19,7 +20,6 @@ from typing import Any, Generic, TypeVar, cast
 
 import grpc.aio
 
-from kerneldyno.client.backoff import Backoff
 from kerneldyno.client.errors import (
     ClientClosedError,
     KernelDynoError,
@@ -31,7 +31,9 @@ from kerneldyno.client.errors import (
 )
 from kerneldyno.client.item_spans import ItemSpans
 from kerneldyno.client.ledger import MAX_ITEM_BYTES, Item, Ledger
+from kerneldyno.rpc.backoff import Backoff
 from kerneldyno.rpc.credentials import Credentials
+from kerneldyno.rpc.failover import FailoverChannel
 
 Answer = TypeVar("Answer")
 Up = TypeVar("Up")
@@ -52,7 +54,7 @@ _TURN = 8
 class Terms:
     """Settings of one call."""
 
-    address: str  # of the scheduler, for messages
+    address: str  # of the scheduler or schedulers, for messages
     credentials: Credentials  # for messages too
     window: int  # most items taken from the source whose answers the caller has not taken yet
     reconnect_seconds: float  # longest time without the scheduler
@@ -69,7 +71,7 @@ class Session(Generic[Item, Answer, Up, Down]):
 
     def __init__(
         self,
-        channel: grpc.aio.Channel,
+        channel: FailoverChannel,
         loop: asyncio.AbstractEventLoop | None,
         open_stream: Callable[[], grpc.aio.StreamStreamCall[Up, Down]],
         ledger: Ledger[Item, Answer, Up, Down],
@@ -244,7 +246,9 @@ class Session(Generic[Item, Answer, Up, Down]):
             raise self._unavailable(await self._why_not_connected()) from None
 
     async def _why_not_connected(self) -> str:
-        """Return gRPC's reason: a channel does not report it, but a call on it does."""
+        """Return gRPC's reason: a channel to one address does not report it, but a call on it does."""
+        if self._channel.report():
+            return ""
         call = self._open_stream()
         try:
             async with asyncio.timeout(_REASON_SECONDS):
@@ -342,7 +346,10 @@ class Session(Generic[Item, Answer, Up, Down]):
 
     def _unavailable(self, detail: str) -> UnavailableError:
         terms = self._terms
-        return unreachable_for(terms.address, terms.credentials, terms.reconnect_seconds, detail, self._ledger.waiting)
+        return unreachable_for(
+            *(terms.address, terms.credentials, terms.reconnect_seconds, detail, self._ledger.waiting),
+            report=self._channel.report(),
+        )
 
 
 async def _close_source(source: AsyncIterator[Item]) -> None:

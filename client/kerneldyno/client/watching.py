@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 
 import grpc.aio
 
-from kerneldyno.client.backoff import Backoff
 from kerneldyno.client.errors import ClientClosedError, from_call, is_temporary, unreachable_for
+from kerneldyno.rpc.backoff import Backoff
 from kerneldyno.rpc.credentials import Credentials
+from kerneldyno.rpc.failover import FailoverChannel
 from kerneldyno.v1.fleet_service_pb2 import WatchClusterRequest, WatchClusterResponse
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
 
 
 async def watch_cluster(
-    channel: grpc.aio.Channel, address: str, credentials: Credentials, reconnect_seconds: float
+    channel: FailoverChannel, address: str, credentials: Credentials, reconnect_seconds: float
 ) -> AsyncGenerator[WatchClusterResponse, None]:
     """Yield snapshots until the caller stops.
 
@@ -30,6 +32,9 @@ async def watch_cluster(
     while True:
         broken: grpc.aio.AioRpcError | None = None
         try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, reconnect_seconds - (time.monotonic() - lost_at))):
+                    await channel.pick()
             call = FleetServiceStub(channel).WatchCluster(WatchClusterRequest())
         except grpc.aio.UsageError as error:
             raise ClientClosedError("the client was closed while it watched") from error
@@ -49,7 +54,9 @@ async def watch_cluster(
                 raise meaning
             told = meaning.retry_seconds
             if told is None and time.monotonic() - lost_at > reconnect_seconds:
-                raise unreachable_for(address, credentials, reconnect_seconds, broken.details() or "") from broken
+                raise unreachable_for(
+                    address, credentials, reconnect_seconds, broken.details() or "", report=channel.report()
+                ) from broken
         await asyncio.sleep(backoff.pause(told))
 
 
@@ -60,5 +67,6 @@ async def _next(call: grpc.aio.UnaryStreamCall[WatchClusterRequest, WatchCluster
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        # The call was cancelled together with its channel, not this task.
-        raise ClientClosedError("the client was closed while it watched") from None
+        # The call was cancelled together with its connection, not this task. If the client was closed, the next call
+        # shows it.
+        return None

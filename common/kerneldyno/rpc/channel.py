@@ -12,10 +12,12 @@ from typing import Any
 
 import grpc
 
-from kerneldyno.rpc import tls
+from kerneldyno.rpc import tls, unreachable
 from kerneldyno.rpc.bearer import BearerChannel
 from kerneldyno.rpc.credentials import NONE, Credentials
 from kerneldyno.rpc.errors import AddressError, CredentialsError
+from kerneldyno.rpc.failover import FailoverChannel
+from kerneldyno.rpc.rotation import Endpoint
 
 #: Largest message in bytes, in either direction. It is limited because one client could otherwise use all memory.
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
@@ -24,6 +26,10 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 #: timeout.
 KEEPALIVE_MS = 30_000
 KEEPALIVE_TIMEOUT_MS = 10_000
+#: The same for a client that has another scheduler to turn to: a stream to a machine that is gone breaks after 17 s. A
+#: server refuses pings more often than every 10 s.
+_FAILOVER_KEEPALIVE_MS = 12_000
+_FAILOVER_KEEPALIVE_TIMEOUT_MS = 5_000
 
 #: Open calls per connection. Further calls wait in the client, so one client cannot use up the server's total.
 MAX_CONCURRENT_STREAMS = 1_000
@@ -81,37 +87,71 @@ def open(
     *,
     max_message_bytes: int = MAX_MESSAGE_BYTES,
     own_connection: bool = False,
-) -> grpc.aio.Channel:
+    patience: float = 0.0,
+) -> FailoverChannel:
     """Return a channel that connects on its own, with TLS and a token if `credentials` have them.
 
     Args:
-        address: where to connect; see `target`.
+        address: where to connect; see `addresses`. With several it finds the scheduler that serves.
         credentials: TLS files and token.
         max_message_bytes: largest message in either direction.
         own_connection: do not share a connection with an equal channel of this process.
+        patience: longest time, in seconds, that a unary call looks for a scheduler that serves.
 
     Raises:
         AddressError: `address` is not valid.
         CredentialsError: a file cannot be used, or the token would be sent over a network unencrypted.
     """
-    options = client_options(max_message_bytes=max_message_bytes, own_connection=own_connection)
-    if credentials.tls_ca is not None:
-        channel = grpc.aio.secure_channel(target(address), tls.channel_credentials(credentials), options)
-    elif credentials.token is None or stays_here(address):
-        channel = grpc.aio.insecure_channel(target(address), options)
-    else:
+    listed = addresses(address)
+    for one in listed:
+        _check_token_stays_safe(one, credentials)
+    secure = None if credentials.tls_ca is None else tls.channel_credentials(credentials)
+
+    def dial(endpoint: Endpoint) -> grpc.aio.Channel:
+        _check_token_stays_safe(endpoint.name or endpoint.address, credentials)
+        several = len(listed) > 1 or bool(endpoint.name) or endpoint.address not in listed
+        options = client_options(
+            max_message_bytes=max_message_bytes, own_connection=own_connection, has_alternatives=several
+        )
+        if endpoint.name:  # the name is what the certificate must have
+            options += [
+                ("grpc.default_authority", endpoint.name),
+                ("grpc.ssl_target_name_override", endpoint.name.rpartition(":")[0]),
+            ]
+        where = target(endpoint.address)
+        if secure is not None:
+            channel = grpc.aio.secure_channel(where, secure, options)
+        else:
+            channel = grpc.aio.insecure_channel(where, options)
+        return channel if credentials.token is None else BearerChannel(channel, credentials.token)
+
+    return FailoverChannel(
+        listed, dial, explain=lambda details: unreachable.advice(details, credentials), patience=patience
+    )
+
+
+def _check_token_stays_safe(address: str, credentials: Credentials) -> None:
+    if credentials.tls_ca is None and credentials.token is not None and not stays_here(address):
         raise CredentialsError(
             f"the token would be sent to {address} over the network unencrypted: give the CA of its certificate "
             "(tls_ca, --tls-ca or KERNELDYNO_TLS_CA), or use an SSH tunnel and its local address"
         )
-    return channel if credentials.token is None else BearerChannel(channel, credentials.token)
 
 
-def client_options(*, max_message_bytes: int = MAX_MESSAGE_BYTES, own_connection: bool = False) -> Options:
-    """Return the options of a channel; parameters as in `open`."""
+def client_options(
+    *, max_message_bytes: int = MAX_MESSAGE_BYTES, own_connection: bool = False, has_alternatives: bool = False
+) -> Options:
+    """Return the options of a channel to one address.
+
+    Args:
+        max_message_bytes: largest message in either direction.
+        own_connection: do not share a connection with an equal channel of this process.
+        has_alternatives: there are other addresses. A call that fails is repeated there, not here, and a machine that
+            is gone is noticed sooner.
+    """
     return [
-        ("grpc.keepalive_time_ms", KEEPALIVE_MS),
-        ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+        ("grpc.keepalive_time_ms", _FAILOVER_KEEPALIVE_MS if has_alternatives else KEEPALIVE_MS),
+        ("grpc.keepalive_timeout_ms", _FAILOVER_KEEPALIVE_TIMEOUT_MS if has_alternatives else KEEPALIVE_TIMEOUT_MS),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),  # otherwise pings stop after two
         ("grpc.initial_reconnect_backoff_ms", 200),
@@ -121,6 +161,7 @@ def client_options(*, max_message_bytes: int = MAX_MESSAGE_BYTES, own_connection
         ("grpc.max_send_message_length", max_message_bytes),
         ("grpc.enable_http_proxy", 0),  # peers are inside the cluster; a proxy to the internet cannot reach them
         ("grpc.service_config", service_config()),
+        ("grpc.enable_retries", int(not has_alternatives)),
         ("grpc.use_local_subchannel_pool", int(own_connection)),
     ]
 
@@ -160,8 +201,30 @@ def target(address: str) -> str:
     return f"dns:///{address}"
 
 
+def addresses(text: str) -> tuple[str, ...]:
+    """Return the addresses of a list "HOST:PORT,HOST:PORT,...", each valid (see `target`). Most lists have one.
+
+    Raises:
+        AddressError: one is not valid, missing, or given twice.
+    """
+    if text.startswith(("ipv4:", "ipv6:")):  # in these targets commas are gRPC's own
+        return (target(text),)
+    found = tuple(one.strip() for one in text.split(","))
+    for number, one in enumerate(found):
+        if not one and len(found) > 1:
+            raise AddressError(f"{text!r} has nothing before or after a comma: give HOST:PORT,HOST:PORT")
+        target(one)
+        if one in found[:number]:
+            raise AddressError(f"{text!r} has {one} twice")
+    return found
+
+
 def stays_here(address: str) -> bool:
-    """Return True if data sent to `address` (see `target`) certainly stays on this machine."""
+    """Return True if data sent to `address` (see `addresses`) certainly stays on this machine."""
+    return all(_stays_here(one) for one in addresses(address))
+
+
+def _stays_here(address: str) -> bool:
     if address.startswith("unix:"):
         return True
     host, _, _ = address.removeprefix("dns:///").rpartition(":")

@@ -22,6 +22,7 @@ fate of a candidate is never an error, but an outcome in a result.
     ├── NoMatchingDeviceError    FAILED_PRECONDITION
     ├── AlreadyFinishedError     FAILED_PRECONDITION
     ├── ShuttingDownError        UNAVAILABLE          says when to retry
+    ├── StandbyError             UNAVAILABLE          says which scheduler serves, if it knows
     ├── EvaluationCancelledError CANCELLED            the awaited evaluation was cancelled
     ├── UnauthenticatedError     UNAUTHENTICATED      no token, or an unknown one
     ├── PermissionDeniedError    PERMISSION_DENIED    the token does not have the role
@@ -190,6 +191,18 @@ class ShuttingDownError(KernelDynoError):
     reason = "SHUTTING_DOWN"
 
 
+class StandbyError(KernelDynoError):
+    """The scheduler is a standby: another one serves, or will do so soon. Nothing was done for the call."""
+
+    code = grpc.StatusCode.UNAVAILABLE
+    reason = "STANDBY"
+
+    def __init__(self, message: str, *, serving: str = "", retry_seconds: float | None = None) -> None:
+        super().__init__(message, retry_seconds=retry_seconds)
+        #: HOST:PORT of the scheduler that serves, as far as the standby knows; "" if it does not know.
+        self.serving = serving
+
+
 class EvaluationCancelledError(KernelDynoError):
     """The evaluation was cancelled before it ended."""
 
@@ -238,7 +251,10 @@ _BY_REASON: dict[str, type[KernelDynoError]] = {kind.reason: kind for kind in Ke
 def to_status(error: KernelDynoError) -> grpc.Status:
     """Return `error` as a rich gRPC status, small enough that gRPC does not replace it."""
     rich = status_pb2.Status(code=code_pb2.Code.Value(error.code.name), message=error.message[:MAX_MESSAGE_CHARS])
-    rich.details.add().Pack(error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN))
+    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN)
+    if isinstance(error, StandbyError) and error.serving:
+        info.metadata["serving"] = error.serving
+    rich.details.add().Pack(info)
     if error.retry_seconds is not None:
         delay = duration_pb2.Duration()
         delay.FromNanoseconds(int(error.retry_seconds * 1e9))
@@ -264,11 +280,13 @@ def from_rpc_error(error: grpc.RpcError) -> KernelDynoError | None:
         return None
     kind: type[KernelDynoError] | None = None
     retry_seconds: float | None = None
+    serving = ""
     violations: list[Violation] = []
     for detail in rich.details:
         info, retry, bad = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo(), error_details_pb2.BadRequest()
         if detail.Unpack(info) and info.domain == DOMAIN:
             kind = _BY_REASON.get(info.reason, KernelDynoError)
+            serving = info.metadata.get("serving", "")
         elif detail.Unpack(retry):
             retry_seconds = retry.retry_delay.ToNanoseconds() / 1e9
         elif detail.Unpack(bad):
@@ -277,4 +295,6 @@ def from_rpc_error(error: grpc.RpcError) -> KernelDynoError | None:
         return None
     if kind is InvalidRequestError:
         return InvalidRequestError(rich.message, violations=violations, retry_seconds=retry_seconds)
+    if kind is StandbyError:
+        return StandbyError(rich.message, serving=serving, retry_seconds=retry_seconds)
     return kind(rich.message, retry_seconds=retry_seconds)

@@ -4,6 +4,9 @@ It runs beside the server when there is a scheduler, and runs the Work stream. I
 on the node: attempts continue, their results wait, and the first successful call registers the node again. After a
 lease without an answer, the node opens a new connection, because a connection whose other end is gone may look alive
 for a long time.
+
+With several schedulers the channel finds the one that serves. When another one answers Synchronize, the Work stream to
+the former one ends, and the next one tells the new scheduler everything that the node holds, as after a restart.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import grpc
 from kerneldyno.rpc import channel, unreachable
 from kerneldyno.rpc.credentials import NONE, Credentials
 from kerneldyno.rpc.errors import CredentialsError
+from kerneldyno.rpc.failover import FailoverChannel
 from kerneldyno.v1 import fleet_service_pb2 as pb
 from kerneldyno.v1 import fleet_service_pb2_grpc as pb_grpc
 
@@ -46,7 +50,7 @@ _LEASE = 10.0
 
 
 class FleetLink:
-    """Keeps the node registered with one scheduler and runs its attempts."""
+    """Keeps the node registered with the scheduler that serves, and runs its attempts."""
 
     def __init__(
         self,
@@ -62,7 +66,7 @@ class FleetLink:
 
         Args:
             node: The node.
-            scheduler: The scheduler's address.
+            scheduler: The scheduler's address, or a list of several (see `kerneldyno.rpc.channel.addresses`).
             address: Where others reach the node, or "".
             instance_id: Identifies this process.
             credentials: For the connection to the scheduler.
@@ -77,6 +81,7 @@ class FleetLink:
         self._work = Work(node, instance_id)
         self._period, self._lease = _PERIOD, _LEASE
         self._heard: float | None = None
+        self._served_by = ""
         self._failing = False
         #: Set while the scheduler knows the node, as far as the node can tell.
         self._registered = asyncio.Event()
@@ -109,14 +114,14 @@ class FleetLink:
                 self._registered.clear()
                 async with asyncio.TaskGroup() as group:
                     work = group.create_task(self._work.run(stub, self._registered))
-                    await self._keep_lease(stub)
+                    await self._keep_lease(connection, stub)
                     work.cancel()
 
     async def close(self) -> None:
         """Send what waits and end the Work stream. The lease continues until `run` is cancelled."""
         await self._work.close()
 
-    async def _keep_lease(self, stub: FleetServiceAsyncStub) -> None:
+    async def _keep_lease(self, connection: FailoverChannel, stub: FleetServiceAsyncStub) -> None:
         """Call Synchronize until a whole lease passes without an answer."""
         answered = self._clock()
         while self._clock() - answered <= self._lease:
@@ -129,7 +134,7 @@ class FleetLink:
                 await asyncio.sleep(random.uniform(0.5, 1.0) * min(self._period, _RETRY_SECONDS))
                 continue
             answered = self._clock()
-            self._apply(answer)
+            self._apply(answer, connection.address)
             if request.state == pb.NODE_STATE_DRAINING:
                 self.said_draining.set()
             # asyncio.wait_for of Python 3.11 loses a cancellation that arrives together with news.
@@ -155,9 +160,10 @@ class FleetLink:
             builders=node.description.builders,
         )
 
-    def _apply(self, answer: pb.SynchronizeResponse) -> None:
-        if not self.connected:
-            _log.info("event=registered scheduler=%s node=%s", self._scheduler, self._node.node_id)
+    def _apply(self, answer: pb.SynchronizeResponse, scheduler: str) -> None:
+        if not self.connected or scheduler != self._served_by:
+            _log.info("event=registered scheduler=%s node=%s", scheduler, self._node.node_id)
+        self._served_by = scheduler
         self._heard, self._failing = self._clock(), False
         self._lease = answer.lease.ToNanoseconds() / 1e9 or _LEASE
         self._period = max(_SHORTEST_PERIOD, answer.next_synchronize.ToNanoseconds() / 1e9 or _PERIOD)
@@ -174,7 +180,7 @@ class FleetLink:
 
     def _failed(self, error: grpc.aio.AioRpcError) -> None:
         if not self._failing:
-            code, details = error.code().name, str(error.details())[:200]
+            code, details = error.code().name, str(error.details())[:500]
             _log.warning(
                 "event=synchronize_failed scheduler=%s code=%s detail=%r hint=%r",
                 self._scheduler,

@@ -123,7 +123,7 @@ def load(arguments: Sequence[str], environ: Mapping[str, str] = os.environ, root
         if options.advertise not in (None, "off"):
             Address.parse(options.advertise)
         if options.scheduler is not None:
-            channel.target(options.scheduler)
+            channel.addresses(options.scheduler)
         server_security = ServerSecurity.of(options)
         server_security.check(options.listen, options.metrics)
         client_credentials = credentials.choose(

@@ -102,6 +102,11 @@ class Work:
                 self._apply(response)
         except grpc.aio.AioRpcError as error:
             return f"code={error.code().name} detail={str(error.details())[:200]!r}"
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return "code=CANCELLED"  # the connection was closed because another scheduler serves
         return "code=OK"
 
     def _apply(self, response: pb.WorkResponse) -> None:
