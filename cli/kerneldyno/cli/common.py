@@ -42,7 +42,12 @@ NO_VERDICT, USAGE, UNREACHABLE, NOT_AS_REQUIRED, INTERRUPTED = 1, 2, 3, 4, 130
 
 Address = Annotated[
     str,
-    typer.Option("--address", envvar="KERNELDYNO_ADDRESS", metavar="HOST:PORT", help="The scheduler."),
+    typer.Option(
+        "--address",
+        envvar="KERNELDYNO_ADDRESS",
+        metavar="HOST:PORT[,HOST:PORT]",
+        help="The scheduler, or several of which one serves.",
+    ),
 ]
 Local = Annotated[
     bool,

@@ -62,8 +62,8 @@ def doctor(
         typer.Option(
             "--address",
             envvar="KERNELDYNO_ADDRESS",
-            metavar="HOST:PORT",
-            help=f"The scheduler. Default: {DEFAULT_ADDRESS}; none for verl.",
+            metavar="HOST:PORT[,HOST:PORT]",
+            help=f"The scheduler, or several of which one serves. Default: {DEFAULT_ADDRESS}; none for verl.",
         ),
     ] = None,
     local: Local = False,

@@ -20,7 +20,11 @@ def gateway(
     address: Annotated[
         str,
         typer.Option(
-            "--scheduler", "--address", envvar="KERNELDYNO_ADDRESS", metavar="HOST:PORT", help="The scheduler."
+            "--scheduler",
+            "--address",
+            envvar="KERNELDYNO_ADDRESS",
+            metavar="HOST:PORT[,HOST:PORT]",
+            help="The scheduler, or several of which one serves.",
         ),
     ] = DEFAULT_ADDRESS,
     problems: Annotated[

@@ -17,7 +17,7 @@ from kerneldyno.client.errors import (
     UnauthenticatedError,
     UnavailableError,
 )
-from kerneldyno.doctor import canary, certificates, ports, sandbox
+from kerneldyno.doctor import canary, certificates, ports, roles, sandbox
 from kerneldyno.doctor.checks import Check, State
 from kerneldyno.rpc import channel
 from kerneldyno.rpc import credentials as given
@@ -52,6 +52,8 @@ async def examine(address: str, *, with_canary: bool, canary_seconds: float) -> 
         return
     yield _credentials(credentials)
     for check in await asyncio.to_thread(lambda: list(_dates(address, credentials))):
+        yield check
+    for check in await roles.of_each(address, credentials):
         yield check
     async with AsyncClient(address, call_timeout=_CALL_SECONDS, reconnect_timeout=0.0) as client:
         try:
@@ -93,7 +95,9 @@ def _dates(address: str, credentials: Credentials | None) -> list[Check]:
         if credentials is None:
             return list(certificates.of_files(given.choose(token=""), now))
         found = list(certificates.of_files(credentials, now))
-        return found + (list(certificates.of_scheduler(address, credentials, now)) if credentials.tls_ca else [])
+        for one in channel.addresses(address) if credentials.tls_ca else ():
+            found += certificates.of_scheduler(one, credentials, now)
+        return found
     except (CredentialsError, OSError, ValueError):
         return []  # another check reports that the files cannot be used
 

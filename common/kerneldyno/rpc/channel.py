@@ -26,8 +26,8 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 #: timeout.
 KEEPALIVE_MS = 30_000
 KEEPALIVE_TIMEOUT_MS = 10_000
-#: The same for a client that has another scheduler to turn to: a stream to a machine that is gone breaks after 17 s. A
-#: server refuses pings more often than every 10 s.
+#: The same for a client that has another scheduler to turn to: a stream to a process that no longer answers breaks after
+#: 17 s (measured). A server refuses pings more often than every 10 s.
 _FAILOVER_KEEPALIVE_MS = 12_000
 _FAILOVER_KEEPALIVE_TIMEOUT_MS = 5_000
 
@@ -105,29 +105,43 @@ def open(
     listed = addresses(address)
     for one in listed:
         _check_token_stays_safe(one, credentials)
-    secure = None if credentials.tls_ca is None else tls.channel_credentials(credentials)
+    secure = _secure(credentials)
 
     def dial(endpoint: Endpoint) -> grpc.aio.Channel:
-        _check_token_stays_safe(endpoint.name or endpoint.address, credentials)
         several = len(listed) > 1 or bool(endpoint.name) or endpoint.address not in listed
         options = client_options(
             max_message_bytes=max_message_bytes, own_connection=own_connection, has_alternatives=several
         )
-        if endpoint.name:  # the name is what the certificate must have
-            options += [
-                ("grpc.default_authority", endpoint.name),
-                ("grpc.ssl_target_name_override", endpoint.name.rpartition(":")[0]),
-            ]
-        where = target(endpoint.address)
-        if secure is not None:
-            channel = grpc.aio.secure_channel(where, secure, options)
-        else:
-            channel = grpc.aio.insecure_channel(where, options)
-        return channel if credentials.token is None else BearerChannel(channel, credentials.token)
+        return _dial(endpoint, credentials, secure, options)
 
     return FailoverChannel(
         listed, dial, explain=lambda details: unreachable.advice(details, credentials), patience=patience
     )
+
+
+def open_one(endpoint: Endpoint, credentials: Credentials = NONE) -> grpc.aio.Channel:
+    """Return a channel to this endpoint alone, to learn what it says. Parameters and errors are those of `open`."""
+    options = client_options(own_connection=True, has_alternatives=True)
+    return _dial(endpoint, credentials, _secure(credentials), options)
+
+
+def _secure(credentials: Credentials) -> grpc.ChannelCredentials | None:
+    return None if credentials.tls_ca is None else tls.channel_credentials(credentials)
+
+
+def _dial(
+    endpoint: Endpoint, credentials: Credentials, secure: grpc.ChannelCredentials | None, options: Options
+) -> grpc.aio.Channel:
+    _check_token_stays_safe(endpoint.name or endpoint.address, credentials)
+    if endpoint.name:  # the name is what the certificate must have
+        host, _, _ = endpoint.name.rpartition(":")
+        options += [("grpc.default_authority", endpoint.name), ("grpc.ssl_target_name_override", host)]
+    where = target(endpoint.address)
+    if secure is not None:
+        channel = grpc.aio.secure_channel(where, secure, options)
+    else:
+        channel = grpc.aio.insecure_channel(where, options)
+    return channel if credentials.token is None else BearerChannel(channel, credentials.token)
 
 
 def _check_token_stays_safe(address: str, credentials: Credentials) -> None:
@@ -149,9 +163,20 @@ def client_options(
         has_alternatives: there are other addresses. A call that fails is repeated there, not here, and a machine that
             is gone is noticed sooner.
     """
+    if has_alternatives:
+        keepalive: Options = [
+            ("grpc.keepalive_time_ms", _FAILOVER_KEEPALIVE_MS),
+            ("grpc.keepalive_timeout_ms", _FAILOVER_KEEPALIVE_TIMEOUT_MS),
+            # Without this a process that is stopped, whose kernel still acknowledges, is noticed after a minute only.
+            ("grpc.http2.ping_timeout_ms", _FAILOVER_KEEPALIVE_TIMEOUT_MS),
+        ]
+    else:
+        keepalive = [
+            ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+            ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+        ]
     return [
-        ("grpc.keepalive_time_ms", _FAILOVER_KEEPALIVE_MS if has_alternatives else KEEPALIVE_MS),
-        ("grpc.keepalive_timeout_ms", _FAILOVER_KEEPALIVE_TIMEOUT_MS if has_alternatives else KEEPALIVE_TIMEOUT_MS),
+        *keepalive,
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),  # otherwise pings stop after two
         ("grpc.initial_reconnect_backoff_ms", 200),

@@ -299,20 +299,16 @@ class FailoverChannel(grpc.aio.Channel):
     ) -> None:
         self._rotation.failed(endpoint, why, hint=hint, retry_seconds=retry_seconds)
         self._stale = True
+        if endpoint in self._peers and self._rotation.listed(endpoint.address) is None:  # it was a hint
+            self._start(self._peers.pop(endpoint).close())
 
     def _hinted(self, serving: str) -> Endpoint | None:
-        """Return the endpoint that a standby named, or None if it named none that may be used."""
+        """Return the endpoint that a standby named, or None if it named none."""
         if (listed := self._rotation.listed(serving)) is not None:
             return listed
         if ":" not in serving or "/" in serving or "," in serving or len(serving) > _SHOWN_CHARS:
             return None
-        hint = Endpoint(serving)
-        try:
-            self._peer(hint)
-        except (AddressError, CredentialsError) as error:
-            self._rotation.said[hint] = str(error)
-            return None
-        return hint
+        return Endpoint(serving)
 
     def _peer(self, endpoint: Endpoint) -> grpc.aio.Channel:
         if endpoint not in self._peers:
@@ -333,15 +329,18 @@ class FailoverChannel(grpc.aio.Channel):
 
     async def _look_up(self) -> bool:
         """Look up DNS names if an address has failed since the last time. Return whether there are new addresses."""
-        stale, self._stale = self._stale, False
-        if not stale or not any(is_dns_name(address) for address in self._addresses):
+        if not self._stale or not any(is_dns_name(address) for address in self._addresses):
             return False
         found = await asyncio.gather(*(lookup(address) for address in self._addresses))
+        self._stale = False
         return self._rotation.replace([endpoint for endpoints in found for endpoint in endpoints])
 
     async def _why_not_connected(self, endpoint: Endpoint, end: float = math.inf) -> str | None:
         """Wait for a connection to one of several addresses; return what is wrong, or None if it is connected."""
-        peer = self._peer(endpoint)
+        try:
+            peer = self._peer(endpoint)
+        except (AddressError, CredentialsError) as error:  # a hint that must not be followed
+            return str(error)
         seconds = max(0.0, min(CONNECT_SECONDS, end - time.monotonic()))
         try:
             async with asyncio.timeout(seconds):

@@ -53,7 +53,7 @@ class Settings:
     """Settings of a gateway."""
 
     scheduler: str
-    """host:port of the scheduler."""
+    """HOST:PORT of the scheduler, or a list of several of which one serves."""
     reward: str | RewardSpec = "drkernel"
     """Preset or spec of the reward, for the reward routes and the environment."""
     problems: Mapping[str, Problem] = field(default_factory=dict)

@@ -38,7 +38,8 @@ def make_reward_func(
     """Return a reward function for `GRPOTrainer(reward_funcs=...)` and TRL's other trainers.
 
     Args:
-        address: host:port of the scheduler; if empty, KERNELDYNO_ADDRESS or this machine.
+        address: HOST:PORT of the scheduler, or a list of several of which one serves; if empty, KERNELDYNO_ADDRESS or
+            this machine.
         reward: name of a preset, or the fields of a RewardSpec.
         on_missing: what to do for a completion whose evaluation was lost to an infrastructure failure, after retries.
             "yield": its reward is None, and TRL leaves it out of its group. "raise": raise NoRewardError, which ends the

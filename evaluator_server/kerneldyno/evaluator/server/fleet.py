@@ -24,7 +24,7 @@ import grpc
 from kerneldyno.rpc import channel, unreachable
 from kerneldyno.rpc.credentials import NONE, Credentials
 from kerneldyno.rpc.errors import CredentialsError
-from kerneldyno.rpc.failover import FailoverChannel
+from kerneldyno.rpc.failover import FailoverChannel, NoneServesError
 from kerneldyno.v1 import fleet_service_pb2 as pb
 from kerneldyno.v1 import fleet_service_pb2_grpc as pb_grpc
 
@@ -174,6 +174,8 @@ class FleetLink:
 
     def _hint(self, error: grpc.aio.AioRpcError) -> str:
         """Return advice for the operator if the connection or the address is wrong, else ""."""
+        if isinstance(error, NoneServesError):  # its details say it for each address
+            return ""
         if error.code() is grpc.StatusCode.UNAVAILABLE:
             return unreachable.advice(error.details() or "", self._credentials)
         return unreachable.NOT_A_SCHEDULER if error.code() is grpc.StatusCode.UNIMPLEMENTED else ""

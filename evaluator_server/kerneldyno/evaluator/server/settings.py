@@ -265,7 +265,11 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--listen", default="127.0.0.1:50052", metavar="HOST:PORT", help="where to serve gRPC; port 0: any free port")
     add("--metrics", default="127.0.0.1:9465", metavar="HOST:PORT", help='where to serve Prometheus, or "off"')
-    add("--scheduler", metavar="HOST:PORT", help="scheduler to register with; without it the node serves alone")
+    add(
+        "--scheduler",
+        metavar="HOST:PORT[,HOST:PORT]",
+        help="scheduler to register with, or several of which one serves; without it the node serves alone",
+    )
     add("--scheduler-tls-ca", metavar="FILE", help='CA of the scheduler certificate, or "public"; turns on TLS')
     add("--scheduler-tls-cert", metavar="FILE", help="this node's certificate, for a scheduler that asks for one")
     add("--scheduler-tls-key", metavar="FILE", help="private key of this node's certificate")
