@@ -18,7 +18,7 @@ from tests.failover.standby import Standby
 from tests.waiting import free_port
 
 #: Seconds after a death during which the other scheduler is still a standby.
-NOTICE_SECONDS = 0.5
+NOTICE_SECONDS = 0.3
 
 
 class Pair(Cluster):

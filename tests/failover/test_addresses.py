@@ -95,6 +95,24 @@ def test_the_one_that_served_last_is_kept_and_what_failed_before_is_forgotten() 
     assert turn.current == C
 
 
+def test_late_answers_change_nothing_once_the_next_one_serves() -> None:
+    turn = rotation()
+    turn.failed(A, "gave no answer")
+    assert turn.served(A), "it was only slow"
+    turn.failed(A, "gone")
+    assert turn.served(B)
+    assert not turn.served(A)
+    turn.failed(A, "gone")
+    assert (turn.current, turn.said) == (B, {})
+
+
+def test_the_pause_is_the_longest_that_was_asked_for() -> None:
+    turn = rotation(A, B)
+    turn.failed(A, "standby", retry_seconds=2.0)
+    turn.failed(B, "gone")
+    assert turn.resume_at >= 102.0
+
+
 def test_a_hint_is_tried_next_and_a_wrong_one_leads_back_to_the_list() -> None:
     turn = rotation()
     turn.failed(A, "standby", hint=C)
@@ -141,6 +159,13 @@ def test_new_addresses_of_a_name_are_tried_at_once() -> None:
     assert turn.replace([Endpoint("10.0.0.1:1", "schedulers:1"), Endpoint("10.0.0.2:1", "schedulers:1")])
     assert (turn.current.address, turn.resume_at, turn.several) == ("10.0.0.1:1", 0.0, True)
     assert str(turn.current) == "10.0.0.1:1 (schedulers:1)"
+    assert turn.of("dns:///schedulers:1") == turn.of("schedulers:1")
+    turn.failed(turn.current, "gone")
+    assert turn.current.address == "10.0.0.2:1"
+    turn.failed(turn.current, "gone")
+    assert not turn.replace([Endpoint("10.0.0.3:1", "schedulers:1"), Endpoint("10.0.0.2:1", "schedulers:1")])
+    assert turn.resume_at > 100.0, "a name that changes does not end the pause"
+    assert turn.current.address == "10.0.0.3:1"
     assert not turn.replace([Endpoint("10.0.0.2:1", "schedulers:1")])
     assert turn.current.address == "10.0.0.2:1"
 

@@ -89,11 +89,11 @@ async def test_reward_requests_of_the_gateway_survive_a_take_over(tmp_path: Path
         http = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=60, trust_env=False))
 
         async def ask(number: int) -> float:
-            body = {"prompt": PROMPT, "response": response("speedup=2.0 sleep=2", str(number)), "label": "first"}
+            body = {"prompt": PROMPT, "response": response("speedup=2.0 sleep=1.5", str(number)), "label": "first"}
             return float((await http.post("/rm", json=body)).json())
 
         async def evaluate() -> float:
-            code = "# speedup=2.0 sleep=2\nclass ModelNew: pass\n"
+            code = "# speedup=2.0 sleep=1.5\nclass ModelNew: pass\n"
             task = {"task_id": "a", "reference_code": "class Model: pass", "kernel_code": code}
             return float((await http.post("/evaluate", json=task)).json()["speedup"])
 

@@ -22,11 +22,15 @@ from kerneldyno.client import (
     RewardStream,
     UnavailableError,
 )
+from kerneldyno.testing.scripted_node import node
 from kerneldyno.v1.evaluation_pb2 import STAGE_DONE
 from tests.chaos.checker import check
 from tests.chaos.clients import audit, request, workload
+from tests.evaluator.fleet_harness import proxy_to
 from tests.failover.pair import Pair
+from tests.failover.standby import standby
 from tests.scheduler.rewards_harness import turn
+from tests.scheduler.scheduler_harness import scheduler
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
@@ -92,7 +96,7 @@ async def test_every_turn_of_a_training_step_is_answered_once(pair: Pair) -> Non
 
 async def test_single_calls_survive_a_take_over(pair: Pair) -> None:
     async with AsyncClient(pair.address, client_id="c") as client:
-        long = asyncio.create_task(client.evaluate_once(request("long", "long", seconds=4.0)))
+        long = asyncio.create_task(client.evaluate_once(request("long", "long", seconds=2.5)))
         dropped = asyncio.create_task(client.evaluate_once(request("dropped", "dropped", seconds=60.0)))
         await eventually(lambda: started(pair).total() == 2)
         watch = client.watch()
@@ -150,3 +154,19 @@ async def test_the_blocking_client_survives_a_take_over(pair: Pair) -> None:
 
 async def _collect(client: AsyncClient, requests: list[EvalRequest]) -> list[EvalResult]:
     return [result async for result in client.evaluate(requests)]
+
+
+async def test_a_single_call_outlives_a_connection_that_breaks() -> None:
+    """The scheduler lives on and takes the broken connection for a caller that left; the client asks once more."""
+    async with (
+        scheduler() as (app, _),
+        proxy_to(app.address.port) as proxy,
+        standby(f"127.0.0.1:{proxy.port}") as other,
+        node(app.address, "n1") as fake,
+        AsyncClient(f"127.0.0.1:{proxy.port},{other.address}") as client,
+    ):
+        call = asyncio.create_task(client.evaluate_once(request("a", "a", seconds=2.0)))
+        await eventually(lambda: len(fake.started) == 1)
+        proxy.reset()
+        result = await call
+        assert (result.id, result.outcome) == ("a", EvalResult.CORRECT)

@@ -34,8 +34,10 @@ class Role(StrEnum):
 
 async def of_each(address: str, credentials: Credentials) -> list[Check]:
     """Return a finding on each scheduler of a list, or none if `address` is a single scheduler that is no standby."""
-    found = await asyncio.gather(*(failover.lookup(one) for one in channel.addresses(address)))
-    endpoints = list(dict.fromkeys(endpoint for endpoints in found for endpoint in endpoints))
+    listed = channel.addresses(address)
+    found = await asyncio.gather(*(failover.lookup(one) for one in listed))
+    named = zip(listed, found, strict=True)
+    endpoints = list(dict.fromkeys(one for address, of_it in named for one in of_it or [Endpoint(address)]))
     roles = await asyncio.gather(*(_role(endpoint, credentials) for endpoint in endpoints))
     if len(endpoints) == 1 and roles[0][0] is not Role.STANDBY:
         return []  # another check reports on it

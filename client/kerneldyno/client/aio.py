@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from datetime import datetime
@@ -66,6 +67,9 @@ if TYPE_CHECKING:  # these exist in the stubs' .pyi only
     from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceAsyncStub
 
 DEFAULT_ADDRESS = "127.0.0.1:50051"
+
+#: Detail of the result of an EvaluateOnce call whose connection ended before the verdict.
+_CALLER_GONE = "the caller went away"
 
 _log = logging.getLogger(__name__)
 
@@ -262,14 +266,21 @@ class AsyncClient:
             DeadlineExceededError: `timeout` passed; the evaluation is cancelled.
         """
         message = EvaluateOnceRequest(request=request, client_id=self.client_id)
-        message.request.id = request.id or uuid.uuid4().hex
+        message.request.id = id = request.id or uuid.uuid4().hex
         spans = self._spans("SchedulerService/EvaluateOnce")
         spans.begin(message.request)
+        end = time.monotonic() + timeout
         try:
-            answer = await self._call(self._scheduler().EvaluateOnce, message, timeout)
+            while True:
+                answer = await self._call(self._scheduler().EvaluateOnce, message, end - time.monotonic())
+                if answer.result.infrastructure_error.detail != _CALLER_GONE:
+                    break
+                # The caller is still here. The scheduler took a connection that broke for a caller that left.
+                message.request.id = uuid.uuid4().hex
         except BaseException as error:
             spans.close(type(error).__name__)
             raise
+        answer.result.id = id
         spans.end(answer.result)
         return answer.result
 

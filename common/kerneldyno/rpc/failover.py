@@ -49,8 +49,8 @@ class NoneServesError(AioRpcError):
 async def lookup(address: str) -> list[Endpoint]:
     """Return an endpoint for each machine that `address` stands for.
 
-    That is `address` itself if it has no DNS name, if its name stands for one machine, or if the name cannot be
-    resolved: gRPC then reports the reason.
+    That is `address` itself if it has no DNS name, or if its name stands for one machine. It is none if the name cannot
+    be resolved.
     """
     if not is_dns_name(address):
         return [Endpoint(address)]
@@ -59,7 +59,7 @@ async def lookup(address: str) -> list[Endpoint]:
         async with asyncio.timeout(LOOKUP_SECONDS):
             found = await asyncio.get_running_loop().getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
     except (OSError, UnicodeError, TimeoutError):
-        return [Endpoint(address)]
+        return []
     hosts = dict.fromkeys(str(where[0]) for *_, where in found)
     if len(hosts) < 2:
         return [Endpoint(address)]
@@ -122,7 +122,7 @@ class FailoverChannel(grpc.aio.Channel):
     async def close(self, grace: float | None = None) -> None:
         """Close the channel and end its calls, as `grpc.aio.Channel.close` does."""
         self._closed = True
-        for peer in self._peers.values():
+        for peer in list(self._peers.values()):
             await peer.close(grace)
         for task in self._tasks:
             task.cancel()
@@ -254,10 +254,9 @@ class FailoverChannel(grpc.aio.Channel):
 
     def _note_service(self, endpoint: Endpoint) -> None:
         """Note that a scheduler answered, and close the connections to others."""
-        if self._closed:
-            return
         self._answered = True
-        self._rotation.served(endpoint)
+        if self._closed or not self._rotation.served(endpoint):
+            return
         for other in [one for one in self._peers if one != endpoint]:
             self._start(self._peers.pop(other).close())
 
@@ -299,7 +298,9 @@ class FailoverChannel(grpc.aio.Channel):
     ) -> None:
         self._rotation.failed(endpoint, why, hint=hint, retry_seconds=retry_seconds)
         self._stale = True
-        if endpoint in self._peers and self._rotation.listed(endpoint.address) is None:  # it was a hint
+        if (
+            endpoint in self._peers and not self._closed and self._rotation.listed(endpoint.address) is None
+        ):  # it was a hint
             self._start(self._peers.pop(endpoint).close())
 
     def _hinted(self, serving: str) -> Endpoint | None:
@@ -333,7 +334,9 @@ class FailoverChannel(grpc.aio.Channel):
             return False
         found = await asyncio.gather(*(lookup(address) for address in self._addresses))
         self._stale = False
-        return self._rotation.replace([endpoint for endpoints in found for endpoint in endpoints])
+        # A name that cannot be resolved now keeps what it stood for.
+        kept = zip(self._addresses, found, strict=True)
+        return self._rotation.replace([one for address, new in kept for one in new or self._rotation.of(address)])
 
     async def _why_not_connected(self, endpoint: Endpoint, end: float = math.inf) -> str | None:
         """Wait for a connection to one of several addresses; return what is wrong, or None if it is connected."""

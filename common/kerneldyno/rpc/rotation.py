@@ -42,6 +42,8 @@ class Rotation:
         self._clock = clock
         self._backoff = Backoff()
         self._tried: set[Endpoint] = set()  # in this round
+        self._asked_pause = 0.0  # the longest that a standby asked for in this round
+        self._confirmed = False  # whether `current` has served and not failed since
         #: The endpoint to use now. It is not in the list while a hint is followed.
         self.current = self._endpoints[0]
         #: What each endpoint said that has failed since one served last.
@@ -60,12 +62,23 @@ class Rotation:
         """Return the endpoint of the list that has this address."""
         return next((one for one in self._endpoints if address == one.address), None)
 
-    def served(self, endpoint: Endpoint) -> None:
-        """Note that `endpoint` serves, and use it from now on."""
-        self.current = endpoint
+    def of(self, address: str) -> list[Endpoint]:
+        """Return the endpoints of the list that an address given by the user stands for."""
+        return [one for one in self._endpoints if address.removeprefix("dns:///") == one.name or address == one.address]
+
+    def served(self, endpoint: Endpoint) -> bool:
+        """Note that `endpoint` serves, and use it from now on.
+
+        Return False, and change nothing, for the late answer of an endpoint whose successor has served already.
+        """
+        if endpoint != self.current and self._confirmed:
+            return False
+        self.current, self._confirmed = endpoint, True
         self.said.clear()
         self._tried.clear()
+        self._asked_pause = 0.0
         self._backoff.reset()
+        return True
 
     def failed(
         self, endpoint: Endpoint, why: str, *, hint: Endpoint | None = None, retry_seconds: float | None = None
@@ -78,9 +91,13 @@ class Rotation:
             hint: the one that serves, according to `endpoint`.
             retry_seconds: the pause that it asked for. It applies after a whole round.
         """
+        if endpoint != self.current and self._confirmed:
+            return  # a late failure: its successor has served already
         self.said[endpoint] = why
         if endpoint != self.current:
             return  # another call has failed there before, and turned to another one
+        self._confirmed = False
+        self._asked_pause = max(self._asked_pause, retry_seconds or 0.0)
         self._tried.add(endpoint)
         if hint is not None and hint not in self._tried:
             self.current = hint
@@ -92,17 +109,21 @@ class Rotation:
         if not untried:
             self.rounds += 1
             self._tried.clear()
-            if self.several or retry_seconds is not None:  # else the caller paces its calls
-                self.resume_at = self._clock() + self._backoff.pause(retry_seconds)
+            if self.several or self._asked_pause:  # else the caller paces its calls
+                self.resume_at = self._clock() + self._backoff.pause(self._asked_pause or None)
+            self._asked_pause = 0.0
 
     def replace(self, endpoints: Sequence[Endpoint]) -> bool:
-        """Use another list, because DNS names may stand for other addresses now. Return whether any is new."""
+        """Use another list, because DNS names may stand for other addresses now.
+
+        Return True if a name turned out to stand for several addresses, so that there is more to try at once.
+        """
         outside = self.current not in self._endpoints  # a hint is followed
         before, self._endpoints = self._endpoints, list(dict.fromkeys(endpoints))
-        if new := not set(self._endpoints) <= set(before):
+        if split := any(not one.name and one not in self._endpoints for one in before):
             self.resume_at = 0.0
         self._tried.intersection_update(self._endpoints)
         self.said = {one: why for one, why in self.said.items() if one in self._endpoints}
         if self.current not in self._endpoints and not outside:
             self.current = self._endpoints[0]
-        return new
+        return split
