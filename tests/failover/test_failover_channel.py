@@ -17,6 +17,7 @@ from kerneldyno.client import (
     AddressError,
     AsyncClient,
     EvalRequest,
+    EvalResult,
     EvaluationNotFoundError,
     UnavailableError,
 )
@@ -214,6 +215,17 @@ async def test_a_single_address_follows_a_hint_and_comes_back(scheduler: FakeFle
         await scheduler.start()
         only.serving = scheduler.address
         await capabilities(peer)
+
+
+async def test_a_call_that_breaks_at_a_hinted_address_comes_back_to_the_list(scheduler: FakeFleet) -> None:
+    async with proxy_to(int(scheduler.address.rpartition(":")[2])) as proxy:
+        hint = f"127.0.0.1:{proxy.port}"
+        async with standby(hint) as only, AsyncClient(only.address) as client:
+            call = asyncio.create_task(client.evaluate_once(EvalRequest(id="a", kernel_code="sleep 1")))
+            await eventually(lambda: scheduler.runs == ["a"])
+            proxy.reset()
+            result = await call
+    assert (result.id, result.outcome) == ("a", EvalResult.CORRECT)
 
 
 async def test_many_clients_do_not_hammer_a_standby_during_a_take_over(scheduler: FakeFleet) -> None:

@@ -224,7 +224,8 @@ class FailoverChannel(grpc.aio.Channel):
             if await self._look_up():
                 rounds = rotation.rounds
                 continue
-            if failure is not None and not rotation.several and not isinstance(from_rpc_error(failure), StandbyError):
+            alone = not rotation.several and rotation.listed(endpoint.address) is not None
+            if failure is not None and alone and not isinstance(from_rpc_error(failure), StandbyError):
                 raise failure
             patient = self._answered and max(now, rotation.resume_at) < lost_at + self._patience
             if rotation.rounds > rounds and not patient:
