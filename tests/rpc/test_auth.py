@@ -33,6 +33,7 @@ ENVIRONMENT = {tokens.TOKENS_VARIABLE: ",".join(f"{name}:{name}:{token}" for nam
 
 ANY_ROLE = {
     "SchedulerService/GetCapabilities",
+    "SchedulerService/ValidateRequest",
     "EvaluatorService/GetCapabilities",
     "FleetService/ListNodes",
     "FleetService/WatchCluster",

@@ -180,6 +180,7 @@ async def test_single_requests() -> None:
         async def one(number: int) -> grpc.StatusCode:
             message = pb.EvaluateOnceRequest(request=good_request(f"r{number}"), client_id=f"c{number % 7}")
             mutator.mutate(message if mutator.dice.random() < 0.2 else message.request)
+            await stub.ValidateRequest(pb.ValidateRequestRequest(request=message.request), timeout=5)
             return await code_of(stub.EvaluateOnce(message, timeout=5))
 
         codes = [code for start in range(0, ROUNDS, 25) for code in await gather(one, range(start, start + 25))]

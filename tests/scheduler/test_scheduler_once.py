@@ -224,6 +224,22 @@ async def test_the_quota_of_a_client_is_refused_with_a_time_and_is_nobody_elses(
             assert (await stub.EvaluateOnce(once("r2", client_id="me/3"))).result.outcome == Outcome.CORRECT
 
 
+async def test_a_request_can_be_validated_without_being_accepted() -> None:
+    async with scheduler() as (app, stub), node(app.address, "n1") as one:
+        await one.at_work.wait()
+        asked = request("", "")
+        told = await stub.ValidateRequest(pb.ValidateRequestRequest(request=asked))
+        assert (list(told.violations), told.runnable, len(told.digest)) == ([], True, 64)
+        assert (told.effective.backend, told.effective.num_correct_trials) == (asked.backend or "triton", 5)
+        asked.device.model = "none of these"
+        assert not (await stub.ValidateRequest(pb.ValidateRequestRequest(request=asked))).runnable
+        asked.num_warmup, asked.backend = 101, "unheard-of"
+        told = await stub.ValidateRequest(pb.ValidateRequestRequest(request=asked))
+        assert [each.field for each in told.violations] == ["backend", "num_warmup"]
+        assert (told.HasField("effective"), told.digest, told.runnable) == (False, "", False)
+        assert not (await stub.ListEvaluations(pb.ListEvaluationsRequest())).evaluations
+
+
 async def test_capabilities_tell_limits_and_nodes() -> None:
     limits = {"max_queued": 123, "max_queued_per_client": 45}
     async with (

@@ -1,8 +1,8 @@
 """The `kerneldyno` command: one module per command; common.py has what they share.
 
 Exit status of every command: 0 success; 1 no verdict (infrastructure failed; for `selftest` also an attack that got
-through, for `vet` a weak problem, for `doctor` a problem to fix); 2 wrong usage; 3 the service cannot be reached;
-4 `evaluate --require`: another verdict; 128 plus the number of the signal that interrupted it (130 after Ctrl-C).
+through, for `vet` a weak problem, for `doctor` and `check` a problem to fix); 2 wrong usage; 3 the service cannot be
+reached; 4 `evaluate --require`: another verdict; 128 plus the number of the signal that interrupted it (130 after Ctrl-C).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from kerneldyno.cli.batch import batch
+from kerneldyno.cli.check import check
 from kerneldyno.cli.chosen import with_chosen
 from kerneldyno.cli.common import USAGE, with_credentials
 from kerneldyno.cli.completion import completion
@@ -67,7 +68,7 @@ def _options(
 
 
 for _command in (
-    *(up, evaluate, batch, suite, describe, selftest, vet, doctor),
+    *(up, evaluate, check, batch, suite, describe, selftest, vet, doctor),
     *(rollout, trajectories, report, gateway),
     *(top, trace, evaluations, cancel, nodes, drain, undrain, quarantines, release),
     completion,

@@ -142,25 +142,7 @@ def evaluate(
     """Judge CANDIDATE against REFERENCE.py (or against --cases) and show the verdict."""
     with reporting():
         wanted = _outcome(require, require_speedup)
-        if [reference, candidate, cases, workloads, request_file].count(STDIN) > 1:
-            raise UsageError("- is standard input, and can be only one of the files")
-        filed: dict[str, Any] = {} if request_file is None else _read_request(request_file)
-        if (reference, candidate, cases) == (None, None, None) and filed.keys() & _SOURCES:
-            sources = dict[str, Any]()
-        elif reference is not None and candidate is None and filed.keys() & _SOURCES and not filed.keys() & _CANDIDATE:
-            sources = read_candidate_argument(reference)  # the request file has the reference
-        elif given_twice := sorted(filed.keys() & _SOURCES):
-            raise UsageError(f"{', '.join(given_twice)}: in {request_file} and on the command line; give it only once")
-        elif reference is not None and candidate is not None and is_definition(reference):
-            sources = flashinfer_trace.request_fields(reference, candidate, workloads)
-        else:
-            sources = _sources(reference, candidate, cases, toolkit or filed.get("toolkit"))
-        if workloads is not None and "workloads" not in sources:
-            sources["workloads"] = _read_lines(workloads)
-        kernelbench = (toolkit or filed.get("toolkit", DEFAULT_TOOLKIT)) == DEFAULT_TOOLKIT
-        if reference is not None and candidate is not None and kernelbench and not is_definition(reference):
-            _check_order(reference, candidate, sources, entry_point or filed.get("entry_point", DEFAULT_ENTRY_POINT))
-        fields: dict[str, object] = {**filed, **sources}
+        filed, fields = gathered(reference, candidate, cases, workloads, request_file, toolkit, entry_point)
         optional = {
             "backend": backend,
             "toolkit": toolkit,
@@ -198,6 +180,40 @@ def evaluate(
             raise typer.Exit(NO_VERDICT)
         if wanted is not None and (missing := _shortfall(result, wanted, require_speedup)):
             fail(missing, NOT_AS_REQUIRED)
+
+
+def gathered(
+    reference: Path | None,
+    candidate: Path | None,
+    cases: Path | None,
+    workloads: Path | None,
+    request_file: Path | None,
+    toolkit: str | None,
+    entry_point: str | None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the fields of --request, and these together with those that the files on the command line give.
+
+    Raises UsageError.
+    """
+    if [reference, candidate, cases, workloads, request_file].count(STDIN) > 1:
+        raise UsageError("- is standard input, and can be only one of the files")
+    filed: dict[str, Any] = {} if request_file is None else _read_request(request_file)
+    if (reference, candidate, cases) == (None, None, None) and filed.keys() & _SOURCES:
+        sources = dict[str, Any]()
+    elif reference is not None and candidate is None and filed.keys() & _SOURCES and not filed.keys() & _CANDIDATE:
+        sources = read_candidate_argument(reference)  # the request file has the reference
+    elif given_twice := sorted(filed.keys() & _SOURCES):
+        raise UsageError(f"{', '.join(given_twice)}: in {request_file} and on the command line; give it only once")
+    elif reference is not None and candidate is not None and is_definition(reference):
+        sources = flashinfer_trace.request_fields(reference, candidate, workloads)
+    else:
+        sources = _sources(reference, candidate, cases, toolkit or filed.get("toolkit"))
+    if workloads is not None and "workloads" not in sources:
+        sources["workloads"] = _read_lines(workloads)
+    kernelbench = (toolkit or filed.get("toolkit", DEFAULT_TOOLKIT)) == DEFAULT_TOOLKIT
+    if reference is not None and candidate is not None and kernelbench and not is_definition(reference):
+        _check_order(reference, candidate, sources, entry_point or filed.get("entry_point", DEFAULT_ENTRY_POINT))
+    return filed, {**filed, **sources}
 
 
 def _read_request(path: Path) -> dict[str, Any]:

@@ -58,6 +58,8 @@ from kerneldyno.v1.scheduler_service_pb2 import (
     ListEvaluationsResponse,
     SchedulerServiceGetCapabilitiesRequest,
     SchedulerServiceGetCapabilitiesResponse,
+    ValidateRequestRequest,
+    ValidateRequestResponse,
 )
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 
@@ -370,6 +372,11 @@ class AsyncClient:
     async def capabilities(self) -> SchedulerServiceGetCapabilitiesResponse:
         """Return the scheduler's limits and what its evaluators can do. This is also the cheapest connection test."""
         return await self._call(self._scheduler().GetCapabilities, SchedulerServiceGetCapabilitiesRequest())
+
+    async def validate(self, request: EvalRequest) -> ValidateRequestResponse:
+        """Return what is wrong with the fields of a request, and what it means in full; nothing is run."""
+        message = ValidateRequestRequest(request=request)
+        return await self._call(self._scheduler().ValidateRequest, message)
 
     async def nodes(self) -> _List[Node]:
         """List the registered evaluators, by id."""

@@ -20,7 +20,11 @@ from kerneldyno.client.sources import in_thread
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 from kerneldyno.v1.fleet_service_pb2 import Node, Quarantine, WatchClusterResponse
 from kerneldyno.v1.reward_service_pb2 import RewardSpec, StreamRewardsResponse, Turn
-from kerneldyno.v1.scheduler_service_pb2 import Evaluation, SchedulerServiceGetCapabilitiesResponse
+from kerneldyno.v1.scheduler_service_pb2 import (
+    Evaluation,
+    SchedulerServiceGetCapabilitiesResponse,
+    ValidateRequestResponse,
+)
 
 _List = list  # the method Client.list hides the name
 _T = TypeVar("_T")
@@ -161,6 +165,10 @@ class Client:
     def capabilities(self) -> SchedulerServiceGetCapabilitiesResponse:
         """Do as AsyncClient.capabilities."""
         return self._run(self._client.capabilities())
+
+    def validate(self, request: EvalRequest) -> ValidateRequestResponse:
+        """Do as AsyncClient.validate."""
+        return self._run(self._client.validate(request))
 
     def nodes(self) -> _List[Node]:
         """Do as AsyncClient.nodes."""

@@ -40,6 +40,7 @@ RETRIED_METHODS = (
     ("kerneldyno.v1.SchedulerService", "GetEvaluation"),
     ("kerneldyno.v1.SchedulerService", "ListEvaluations"),
     ("kerneldyno.v1.SchedulerService", "GetCapabilities"),
+    ("kerneldyno.v1.SchedulerService", "ValidateRequest"),
     ("kerneldyno.v1.FleetService", "Synchronize"),
     ("kerneldyno.v1.FleetService", "ListNodes"),
     ("kerneldyno.v1.FleetService", "ListQuarantines"),

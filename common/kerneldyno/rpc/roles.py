@@ -34,6 +34,7 @@ _TABLE: dict[str, dict[str, Role]] = {
         "Evaluate": Role.SUBMIT,
         "EvaluateOnce": Role.SUBMIT,
         "GetEvaluation": _LOOKS,
+        "ValidateRequest": EVERY_ROLE,
         "ListEvaluations": _LOOKS,
         "CancelEvaluation": Role.SUBMIT | Role.OPERATE,
         "CancelEvaluations": Role.SUBMIT | Role.OPERATE,

@@ -556,6 +556,68 @@ class CancelEvaluationsResponse(_message.Message):
 Global___CancelEvaluationsResponse: _TypeAlias = CancelEvaluationsResponse  # noqa: Y015
 
 @_typing.final
+class ValidateRequestRequest(_message.Message):
+    """ValidateRequestRequest holds the request to look at."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def request(self) -> _evaluation_pb2.EvalRequest:
+        """The request. Its id may be empty."""
+
+    def __init__(
+        self,
+        *,
+        request: _evaluation_pb2.EvalRequest | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ValidateRequestRequest: _TypeAlias = ValidateRequestRequest  # noqa: Y015
+
+@_typing.final
+class ValidateRequestResponse(_message.Message):
+    """ValidateRequestResponse says whether a request would be accepted, and as what."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VIOLATIONS_FIELD_NUMBER: _builtins.int
+    EFFECTIVE_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    RUNNABLE_FIELD_NUMBER: _builtins.int
+    digest: _builtins.str
+    """Identity of the work, as EvalResult.digest; empty if something is wrong."""
+    runnable: _builtins.bool
+    """Whether a registered device could run it now. False also if something is wrong."""
+    @_builtins.property
+    def violations(self) -> _containers.RepeatedCompositeFieldContainer[_evaluation_pb2.FieldViolation]:
+        """What is wrong, at most 20 fields; empty if the request would be accepted."""
+
+    @_builtins.property
+    def effective(self) -> _evaluation_pb2.EvalRequest:
+        """The request with every default filled in; absent if something is wrong."""
+
+    def __init__(
+        self,
+        *,
+        violations: _abc.Iterable[_evaluation_pb2.FieldViolation] | None = ...,
+        effective: _evaluation_pb2.EvalRequest | None = ...,
+        digest: _builtins.str = ...,
+        runnable: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["effective", b"effective"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "effective", b"effective", "runnable", b"runnable", "violations", b"violations"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ValidateRequestResponse: _TypeAlias = ValidateRequestResponse  # noqa: Y015
+
+@_typing.final
 class SchedulerServiceGetCapabilitiesRequest(_message.Message):
     """SchedulerServiceGetCapabilitiesRequest has no fields."""
 

@@ -70,6 +70,11 @@ class SchedulerServiceStub(object):
                 request_serializer=kerneldyno_dot_v1_dot_scheduler__service__pb2.SchedulerServiceGetCapabilitiesRequest.SerializeToString,
                 response_deserializer=kerneldyno_dot_v1_dot_scheduler__service__pb2.SchedulerServiceGetCapabilitiesResponse.FromString,
                 _registered_method=True)
+        self.ValidateRequest = channel.unary_unary(
+                '/kerneldyno.v1.SchedulerService/ValidateRequest',
+                request_serializer=kerneldyno_dot_v1_dot_scheduler__service__pb2.ValidateRequestRequest.SerializeToString,
+                response_deserializer=kerneldyno_dot_v1_dot_scheduler__service__pb2.ValidateRequestResponse.FromString,
+                _registered_method=True)
 
 
 class SchedulerServiceServicer(object):
@@ -154,6 +159,14 @@ class SchedulerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ValidateRequest(self, request, context):
+        """ValidateRequest says what is wrong with the fields of a request, without running anything: what Evaluate would answer
+        at once. It parses no source.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SchedulerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -191,6 +204,11 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.GetCapabilities,
                     request_deserializer=kerneldyno_dot_v1_dot_scheduler__service__pb2.SchedulerServiceGetCapabilitiesRequest.FromString,
                     response_serializer=kerneldyno_dot_v1_dot_scheduler__service__pb2.SchedulerServiceGetCapabilitiesResponse.SerializeToString,
+            ),
+            'ValidateRequest': grpc.unary_unary_rpc_method_handler(
+                    servicer.ValidateRequest,
+                    request_deserializer=kerneldyno_dot_v1_dot_scheduler__service__pb2.ValidateRequestRequest.FromString,
+                    response_serializer=kerneldyno_dot_v1_dot_scheduler__service__pb2.ValidateRequestResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -383,6 +401,33 @@ class SchedulerService(object):
             '/kerneldyno.v1.SchedulerService/GetCapabilities',
             kerneldyno_dot_v1_dot_scheduler__service__pb2.SchedulerServiceGetCapabilitiesRequest.SerializeToString,
             kerneldyno_dot_v1_dot_scheduler__service__pb2.SchedulerServiceGetCapabilitiesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ValidateRequest(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kerneldyno.v1.SchedulerService/ValidateRequest',
+            kerneldyno_dot_v1_dot_scheduler__service__pb2.ValidateRequestRequest.SerializeToString,
+            kerneldyno_dot_v1_dot_scheduler__service__pb2.ValidateRequestResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -82,6 +82,10 @@ class SchedulerServiceStub:
     """
     GetCapabilities: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.SchedulerServiceGetCapabilitiesRequest, _scheduler_service_pb2.SchedulerServiceGetCapabilitiesResponse]
     """GetCapabilities returns the limits that apply and the abilities of the registered evaluators."""
+    ValidateRequest: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.ValidateRequestRequest, _scheduler_service_pb2.ValidateRequestResponse]
+    """ValidateRequest says what is wrong with the fields of a request, without running anything: what Evaluate would answer
+    at once. It parses no source.
+    """
 
 @_typing.type_check_only
 class SchedulerServiceAsyncStub(SchedulerServiceStub):
@@ -137,6 +141,10 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """
     GetCapabilities: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.SchedulerServiceGetCapabilitiesRequest, _scheduler_service_pb2.SchedulerServiceGetCapabilitiesResponse]  # type: ignore[assignment]
     """GetCapabilities returns the limits that apply and the abilities of the registered evaluators."""
+    ValidateRequest: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.ValidateRequestRequest, _scheduler_service_pb2.ValidateRequestResponse]  # type: ignore[assignment]
+    """ValidateRequest says what is wrong with the fields of a request, without running anything: what Evaluate would answer
+    at once. It parses no source.
+    """
 
 class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
     """SchedulerService accepts evaluations, spreads them over the registered evaluators and returns their results."""
@@ -231,5 +239,15 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_service_pb2.SchedulerServiceGetCapabilitiesResponse, _abc.Awaitable[_scheduler_service_pb2.SchedulerServiceGetCapabilitiesResponse]]:
         """GetCapabilities returns the limits that apply and the abilities of the registered evaluators."""
+
+    @_abc_1.abstractmethod
+    def ValidateRequest(
+        self,
+        request: _scheduler_service_pb2.ValidateRequestRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scheduler_service_pb2.ValidateRequestResponse, _abc.Awaitable[_scheduler_service_pb2.ValidateRequestResponse]]:
+        """ValidateRequest says what is wrong with the fields of a request, without running anything: what Evaluate would answer
+        at once. It parses no source.
+        """
 
 def add_SchedulerServiceServicer_to_server(servicer: SchedulerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

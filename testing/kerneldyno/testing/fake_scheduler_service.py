@@ -11,10 +11,11 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from kerneldyno.rpc.errors import AlreadyFinishedError, EvaluationNotFoundError, InvalidRequestError
-from kerneldyno.rpc.validation import Violation, validate
+from kerneldyno.rpc.identity import digest
+from kerneldyno.rpc.validation import Violation, effective, validate
 from kerneldyno.rpc.version import VERSION
 from kerneldyno.testing.fake_queue import Context, FakeEvaluation, FakeQueue, Send, refuse
-from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
+from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult, FieldViolation
 from kerneldyno.v1.scheduler_service_pb2 import (
     CancelEvaluationRequest,
     CancelEvaluationResponse,
@@ -31,6 +32,8 @@ from kerneldyno.v1.scheduler_service_pb2 import (
     ListEvaluationsResponse,
     SchedulerServiceGetCapabilitiesRequest,
     SchedulerServiceGetCapabilitiesResponse,
+    ValidateRequestRequest,
+    ValidateRequestResponse,
 )
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceServicer
 
@@ -111,6 +114,14 @@ class FakeSchedulerService(SchedulerServiceServicer):
         self, request: SchedulerServiceGetCapabilitiesRequest, context: Context
     ) -> SchedulerServiceGetCapabilitiesResponse:
         return self._capabilities
+
+    async def ValidateRequest(self, request: ValidateRequestRequest, context: Context) -> ValidateRequestResponse:
+        found = self.violations(request.request)
+        if found:
+            told = [FieldViolation(field=each.field, description=each.description) for each in found]
+            return ValidateRequestResponse(violations=told)
+        full = effective(request.request)
+        return ValidateRequestResponse(effective=full, digest=digest(full).hex(), runnable=True)
 
     def violations(self, request: EvalRequest) -> list[Violation]:
         """Return what the real scheduler would call malformed in `request`."""

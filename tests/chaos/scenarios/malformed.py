@@ -65,6 +65,7 @@ def seeds() -> list[tuple[str, str, list[Message]]]:
         (scheduler, "ListEvaluations", [listing]),
         (scheduler, "CancelEvaluation", [front.CancelEvaluationRequest(client_id="f", id="a")]),
         (scheduler, "CancelEvaluations", [front.CancelEvaluationsRequest(client_id="f", ids=["a", "b"])]),
+        (scheduler, "ValidateRequest", [front.ValidateRequestRequest(request=one)]),
         (scheduler, "GetCapabilities", [front.SchedulerServiceGetCapabilitiesRequest()]),
         (nodes, "Synchronize", [node]),
         (nodes, "Work", [work]),

@@ -8,7 +8,7 @@ from typing import Any
 
 from google.protobuf import duration_pb2
 
-from kerneldyno.rpc import errors, validation
+from kerneldyno.rpc import errors, identity, validation
 from kerneldyno.rpc.channel import MAX_MESSAGE_BYTES
 from kerneldyno.rpc.validation import Violation
 from kerneldyno.rpc.version import VERSION
@@ -18,8 +18,9 @@ from kerneldyno.scheduler.service.admission import Admission
 from kerneldyno.scheduler.service.evaluate_once import EvaluateOnceCall
 from kerneldyno.scheduler.service.evaluate_stream import EvaluateStream
 from kerneldyno.scheduler.service.reward_stream import RewardStream
-from kerneldyno.scheduler.service.translate import evaluation_of
+from kerneldyno.scheduler.service.translate import evaluation_of, requirement_of
 from kerneldyno.v1 import scheduler_service_pb2 as pb
+from kerneldyno.v1.evaluation_pb2 import FieldViolation
 from kerneldyno.v1.reward_service_pb2 import StreamRewardsRequest
 from kerneldyno.v1.reward_service_pb2_grpc import RewardServiceServicer
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceServicer
@@ -117,6 +118,20 @@ class SchedulerServicer(SchedulerServiceServicer):
             running=len(core.attempts),
             store=self._admission.store.name,
             journal_stalled=self._admission.journal.stalled or "",
+        )
+
+    async def ValidateRequest(  # noqa: N802
+        self, request: pb.ValidateRequestRequest, context: Any
+    ) -> pb.ValidateRequestResponse:
+        """Say what is wrong with a request, without accepting it."""
+        if violations := self._admission.check(request.request, id_required=False):
+            found = [FieldViolation(field=each.field, description=each.description) for each in violations]
+            return pb.ValidateRequestResponse(violations=found)
+        full = validation.effective(request.request)
+        return pb.ValidateRequestResponse(
+            effective=full,
+            digest=identity.digest(full).hex(),
+            runnable=self._admission.core.fleet.offers.match(requirement_of(full)),
         )
 
     async def _find(self, client_id: str, request_id: str) -> Evaluation:
