@@ -18,6 +18,7 @@ from tests import lifetime, own_caches, purity, sampling
 if TYPE_CHECKING:
     from kerneldyno.client import LocalServices
     from tests.evaluator.judge_harness import Judge
+    from tests.postgres import PostgresServer
 
 #: Files and folders that share a judge or services for a session. If files run in parallel, one worker runs all files
 #: of a group.
@@ -67,6 +68,16 @@ def cpu_services() -> Iterator[LocalServices]:
     with LocalServices(devices="cpu") as running:
         yield running
         running.check()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """The PostgreSQL server that tests share. Tests that stop a server start their own."""
+    from tests.postgres import PostgresServer
+
+    server = PostgresServer()
+    yield server
+    server.close()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

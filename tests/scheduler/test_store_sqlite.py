@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,8 +33,11 @@ from kerneldyno.scheduler.core.records import (
 )
 from kerneldyno.scheduler.store import schema
 from kerneldyno.scheduler.store.memory import MemoryStore
-from kerneldyno.scheduler.store.sqlite import TRIM_STEP, SqliteStore
+from kerneldyno.scheduler.store.postgres import PostgresStore
+from kerneldyno.scheduler.store.row_reading import TRIM_STEP
+from kerneldyno.scheduler.store.sqlite import SqliteStore
 from tests import sampling
+from tests.scheduler.postgres_store import emptied, open_postgres
 from tests.scheduler.store_records import (
     ENVIRONMENT,
     accepted,
@@ -49,12 +53,45 @@ from tests.scheduler.store_records import (
 EVERYTHING = {"max_results": 1 << 40, "max_bytes": 1 << 60, "older_than_wall": 0.0}
 
 
-@pytest.fixture(params=["sqlite", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqliteStore]:
-    opened = SqliteStore(tmp_path / "a.db") if request.param == "sqlite" else MemoryStore()
+AnyStore = SqliteStore | PostgresStore
+
+
+@pytest.fixture(params=["sqlite", "memory", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AnyStore]:
+    opened: AnyStore
+    match request.param:
+        case "sqlite":
+            opened = SqliteStore(tmp_path / "a.db")
+        case "memory":
+            opened = MemoryStore()
+        case _:
+            opened = open_postgres(request.getfixturevalue("postgres").schema())
     assert opened.name == request.param
     yield opened
     opened.close()
+
+
+def count(store: AnyStore, table: str) -> int:
+    """Return the number of rows of a table."""
+    return read(store, f"SELECT count(*) FROM {table}")[0]
+
+
+def read(store: AnyStore, query: str) -> tuple[int, ...]:
+    """Return the first row that the store's own connection reads."""
+    if isinstance(store, PostgresStore):
+        with store._writer.use() as connection:
+            row = connection.execute(query.encode()).fetchone()
+    else:
+        row = store._writer.execute(query).fetchone()
+    assert row is not None
+    return tuple(row)
+
+
+def totals(store: AnyStore) -> tuple[int, ...]:
+    """Return the number of finished evaluations and the bytes of their results, as retention counts them."""
+    if isinstance(store, PostgresStore):
+        return (store._totals.finished, store._totals.size)
+    return read(store, "SELECT finished, bytes FROM totals")
 
 
 @pytest.fixture
@@ -69,7 +106,7 @@ def names(found: list[StoredEvaluation]) -> list[str]:
 # What a store remembers
 
 
-def test_an_evaluation_from_acceptance_to_verdict(store: SqliteStore) -> None:
+def test_an_evaluation_from_acceptance_to_verdict(store: AnyStore) -> None:
     store.write([replace(accepted("a", stage="x"), deadline_wall=500.0, priority=Priority.HIGH)])
     found = store.find(key("a"))
     assert found == StoredEvaluation(
@@ -96,7 +133,7 @@ def test_an_evaluation_from_acceptance_to_verdict(store: SqliteStore) -> None:
     assert store.find(key("a", "another client")) is None
 
 
-def test_which_speedup_counts_is_kept_with_the_evaluation(store: SqliteStore) -> None:
+def test_which_speedup_counts_is_kept_with_the_evaluation(store: AnyStore) -> None:
     kind = SpeedupKind.END_TO_END
     store.write([replace(accepted("a"), speedup_kind=kind), accepted("b", job="a")])
     assert [one.speedup_kind for one in store.recover().evaluations] == [kind, SpeedupKind.DEVICE]
@@ -104,7 +141,8 @@ def test_which_speedup_counts_is_kept_with_the_evaluation(store: SqliteStore) ->
     found = [store.find(key(name)) for name in "abc"]
     assert [one.speedup_kind for one in found if one] == [kind, SpeedupKind.DEVICE, kind]
     assert store.trim(max_results=0, max_bytes=1 << 60, older_than_wall=0.0) == 3
-    assert store._writer.execute("SELECT count(*) FROM speedup_kinds").fetchone() == (0,)
+    if not isinstance(store, PostgresStore):  # there it is a column
+        assert count(store, "speedup_kinds") == 0
 
 
 def test_a_file_of_a_version_without_speedup_kinds_is_taken_over(path: Path) -> None:
@@ -120,16 +158,16 @@ def test_a_file_of_a_version_without_speedup_kinds_is_taken_over(path: Path) -> 
     second.close()
 
 
-def test_evaluations_that_share_a_job_share_one_result(store: SqliteStore) -> None:
+def test_evaluations_that_share_a_job_share_one_result(store: AnyStore) -> None:
     many = [accepted(i, job="a") for i in range(1000)]
     store.write([accepted("a"), *many])
     assert len(store.recover().jobs) == 1
     store.write([finished("a", *range(1000), verdict=correct(b"x" * 10_000))])
     assert all(store.find(evaluation.key).verdict == correct(b"x" * 10_000) for evaluation in many)  # type: ignore[union-attr]
-    assert store._writer.execute("SELECT count(*) FROM results").fetchone() == (1,)
+    assert count(store, "results") == 1
 
 
-def test_one_of_several_is_cancelled_and_the_job_goes_on(store: SqliteStore) -> None:
+def test_one_of_several_is_cancelled_and_the_job_goes_on(store: AnyStore) -> None:
     store.write([accepted("a"), accepted("b", job="a"), placed("a")])
     gone = Verdict.failed("CANCELLED", "on request", retryable=False)
     store.write([replace(finished("a", verdict=gone, ends=False), job_id=None)])
@@ -140,7 +178,7 @@ def test_one_of_several_is_cancelled_and_the_job_goes_on(store: SqliteStore) -> 
     assert store.cached(job_of("a"), {b"", ENVIRONMENT}) is None
 
 
-def test_work_that_comes_again_in_the_batch_in_which_it_ended(store: SqliteStore) -> None:
+def test_work_that_comes_again_in_the_batch_in_which_it_ended(store: AnyStore) -> None:
     again = replace(accepted("b"), job_id=job_of("a"), digest=job_of("a"), payload=b"request job a")
     store.write([accepted("a"), placed("a"), finished("a"), again, placed("a", attempts=1)])
     recovered = store.recover()
@@ -152,7 +190,7 @@ def test_work_that_comes_again_in_the_batch_in_which_it_ended(store: SqliteStore
     assert names(recovered.evaluations) == ["c"]
 
 
-def test_the_newest_cacheable_result_of_an_environment_answers(store: SqliteStore) -> None:
+def test_the_newest_cacheable_result_of_an_environment_answers(store: AnyStore) -> None:
     digest = job_of("a")
     store.write([accepted("a"), finished("a", verdict=correct(b"old"))])
     other = replace(accepted("b"), job_id=b"fresh b", digest=digest)
@@ -180,7 +218,7 @@ def test_the_newest_cacheable_result_of_an_environment_answers(store: SqliteStor
     assert store.cached(digest, {ENVIRONMENT}) == found
 
 
-def test_an_answer_stands_when_its_result_was_forgotten_before_it_was_written(store: SqliteStore) -> None:
+def test_an_answer_stands_when_its_result_was_forgotten_before_it_was_written(store: AnyStore) -> None:
     store.write([accepted("a"), finished("a")])
     found = store.cached(job_of("a"), {ENVIRONMENT})
     assert found is not None
@@ -191,7 +229,7 @@ def test_an_answer_stands_when_its_result_was_forgotten_before_it_was_written(st
     assert store.find(key("c")).verdict == correct(b"of c")  # type: ignore[union-attr]
 
 
-def test_drains_and_quarantines_are_recovered(store: SqliteStore) -> None:
+def test_drains_and_quarantines_are_recovered(store: AnyStore) -> None:
     first, second = Quarantined(b"d1", "killed n1, n2", 10.0, 99.0), Quarantined(b"d2", "killed n3", 20.0, 99.0)
     store.write([Drained("n1", True), Drained("n2", True), Drained("n1", False), Drained("n2", True), second, first])
     recovered = store.recover()
@@ -203,9 +241,9 @@ def test_drains_and_quarantines_are_recovered(store: SqliteStore) -> None:
     assert [record.digest for record in store.recover().quarantined] == [b"d3"]  # d2 has expired
 
 
-def test_a_refused_batch_leaves_nothing_and_costs_no_number(store: SqliteStore) -> None:
+def test_a_refused_batch_leaves_nothing_and_costs_no_number(store: AnyStore) -> None:
     store.write([accepted("a")])
-    with pytest.raises(sqlite3.IntegrityError):
+    with pytest.raises((sqlite3.IntegrityError, psycopg.IntegrityError)):
         store.write([accepted("b"), Drained("n1", True), finished("a"), accepted("a")])
     assert store.find(key("b")) is None
     assert store.find(key("a")).verdict is None  # type: ignore[union-attr]
@@ -227,22 +265,32 @@ verdicts = st.builds(
 )
 
 
+@pytest.fixture(scope="module", params=["memory", "postgres"])
+def new_store(request: pytest.FixtureRequest) -> Callable[[], AnyStore]:
+    """Make an empty store for each example."""
+    if request.param == "memory":
+        return MemoryStore
+    url = request.getfixturevalue("postgres").schema()
+    return lambda: open_postgres(emptied(url))
+
+
 @settings(max_examples=sampling.examples(60))
 @given(
-    st.builds(Key, texts, texts),
-    blobs,
-    blobs,
-    st.sampled_from(Priority),
-    st.dictionaries(texts, texts, max_size=4),
-    times,
-    st.none() | times,
-    blobs,
-    verdicts,
-    st.integers(0, 9),
-    st.tuples(texts, texts, texts),
-    st.lists(texts, max_size=3).map(tuple),
+    own=st.builds(Key, texts, texts),
+    fingerprint=blobs,
+    digest=blobs,
+    priority=st.sampled_from(Priority),
+    labels=st.dictionaries(texts, texts, max_size=4),
+    wall=times,
+    deadline=st.none() | times,
+    payload=blobs,
+    verdict=verdicts,
+    attempts=st.integers(0, 9),
+    words=st.tuples(texts, texts, texts),
+    unlucky=st.lists(texts, max_size=3).map(tuple),
 )
 def test_any_value_comes_back_as_it_went_in(
+    new_store: Callable[[], AnyStore],
     own: Key,
     fingerprint: bytes,
     digest: bytes,
@@ -256,7 +304,7 @@ def test_any_value_comes_back_as_it_went_in(
     words: tuple[str, str, str],
     unlucky: tuple[str, ...],
 ) -> None:
-    store = MemoryStore()
+    store = new_store()
     token, node_id, instance_id = words
     job_id = digest + b"tail"
     store.write([Accepted(own, fingerprint, digest, job_id, priority, labels, wall, deadline, True, payload)])
@@ -281,7 +329,7 @@ def test_any_value_comes_back_as_it_went_in(
 # Lists
 
 
-def test_a_list_is_newest_first_in_pages_and_by_every_filter(store: SqliteStore) -> None:
+def test_a_list_is_newest_first_in_pages_and_by_every_filter(store: AnyStore) -> None:
     store.write(
         [accepted(i, at=100.0 + i, client_id=f"team/{i % 3}", stage=str(i % 2), tail='q"uo,te') for i in range(30)]
     )
@@ -319,11 +367,11 @@ def test_a_list_is_newest_first_in_pages_and_by_every_filter(store: SqliteStore)
 # Retention
 
 
-def kept(store: SqliteStore) -> list[str]:
+def kept(store: AnyStore) -> list[str]:
     return sorted(names(store.list(Filter(), None, 10_000)))
 
 
-def trimmed(store: SqliteStore, **bounds: float) -> int:
+def trimmed(store: AnyStore, **bounds: float) -> int:
     total = 0
     while step := store.trim(**{**EVERYTHING, **bounds}):  # type: ignore[arg-type]
         assert step <= TRIM_STEP
@@ -331,7 +379,7 @@ def trimmed(store: SqliteStore, **bounds: float) -> int:
     return total
 
 
-def test_retention_by_number_age_and_size_spares_what_is_unfinished(store: SqliteStore) -> None:
+def test_retention_by_number_age_and_size_spares_what_is_unfinished(store: AnyStore) -> None:
     store.write([accepted("waits", at=1.0)])
     for i in range(8):
         store.write([accepted(i), finished(i, at=200.0 + i, verdict=correct(bytes(1000)))])
@@ -344,10 +392,10 @@ def test_retention_by_number_age_and_size_spares_what_is_unfinished(store: Sqlit
     assert kept(store) == ["6", "7", "waits"]
     assert trimmed(store, max_results=0, max_bytes=0, older_than_wall=1e9) == 2
     assert kept(store) == ["waits"]
-    assert store._writer.execute("SELECT * FROM totals").fetchone() == (0, 0)
+    assert totals(store) == (0, 0)
 
 
-def test_a_shared_result_goes_with_the_last_who_refers_to_it(store: SqliteStore) -> None:
+def test_a_shared_result_goes_with_the_last_who_refers_to_it(store: AnyStore) -> None:
     store.write([accepted("a"), accepted("b", job="a"), finished("a", "b", verdict=correct(bytes(1000)))])
     found = store.cached(job_of("a"), {ENVIRONMENT})
     assert found is not None
@@ -359,7 +407,7 @@ def test_a_shared_result_goes_with_the_last_who_refers_to_it(store: SqliteStore)
     assert store.cached(job_of("a"), {ENVIRONMENT}) == found
     assert trimmed(store, max_bytes=999) == 1
     assert store.cached(job_of("a"), {ENVIRONMENT}) is None
-    assert store._writer.execute("SELECT count(*) FROM results").fetchone() == (0,)
+    assert count(store, "results") == 0
 
 
 def test_what_is_freed_is_used_again(path: Path) -> None:
@@ -521,7 +569,7 @@ def test_a_damaged_file_is_found_out_after_an_unclean_end(path: Path) -> None:
 # Threads
 
 
-def test_reads_in_other_threads_see_whole_batches(store: SqliteStore) -> None:
+def test_reads_in_other_threads_see_whole_batches(store: AnyStore) -> None:
     stop = threading.Event()
     problems: list[str] = []
 

@@ -29,3 +29,8 @@ class SystemClock:
     def wall(self) -> float:
         """Return seconds since the epoch."""
         return time.time()
+
+
+def lived_seconds() -> float:
+    """Return seconds that never jump, and that also pass while the machine is suspended: for a lease at another machine."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

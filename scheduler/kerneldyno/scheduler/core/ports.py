@@ -4,9 +4,9 @@ The state machine decides in memory and appends a record for each decision. A st
 completely or not at all, and durably when `write` returns. At a start it returns what was unfinished. One process writes;
 other threads may read at the same time and see a whole number of batches.
 
-A store that several schedulers share must provide, beyond this interface: atomic batches that are durable on a majority of
-replicas, a compare-and-set on job ownership (a fencing epoch for each scheduler, checked in the same transaction as each
-write), and reads that see the scheduler's own latest writes. docs/scaling.md has the details.
+A store that several schedulers share provides more: batches that are durable on a majority of replicas, a fencing epoch of
+the writer that is checked in the same transaction as each write, and reads that see the scheduler's own latest writes.
+docs/scaling.md has the details.
 """
 
 from __future__ import annotations
@@ -21,6 +21,14 @@ from kerneldyno.scheduler.core.records import CachedResult, Record, Recovered, S
 
 class StoreError(Exception):
     """The store cannot be opened or read. The message says why, and what to do."""
+
+
+class StoreUnreachableError(OSError):
+    """The store does not answer at the moment. The same call may succeed later."""
+
+
+class RoleLostError(StoreError):
+    """Another scheduler has taken over the store: this one may write nothing more, and must not tell anybody anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +63,20 @@ class Store(Protocol):
         """Apply `records` in order, all or none. They are durable when this returns. Called from one thread.
 
         Raises:
-            OSError, sqlite3.Error: Nothing was applied. The caller tries the same batch again.
+            OSError, sqlite3.Error: The caller tries the same batch again. Nothing was applied, or the store recognises the
+                batch when it comes again: then give it the same sequence.
+            RoleLostError: Nothing was applied, and nothing ever will be.
         """
 
     def find(self, key: Key) -> StoredEvaluation | None:
-        """Return the evaluation with this key, or None if it is unknown or was deleted."""
+        """Return the evaluation with this key, or None if it is unknown or was deleted. Raises StoreUnreachableError."""
 
     def cached(self, digest: bytes, environments: Collection[bytes]) -> CachedResult | None:
-        """Return the newest cacheable result of `digest` from one of `environments`, or None."""
+        """Return the newest cacheable result of `digest` from one of `environments`, or None.
+
+        Raises:
+            StoreUnreachableError: The store does not answer.
+        """
 
     def list(self, which: Filter, before: int | None, limit: int) -> list[StoredEvaluation]:
         """Return up to `limit` evaluations, newest first, with numbers below `before`. Verdicts include their payload."""

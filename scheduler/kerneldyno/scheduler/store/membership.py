@@ -6,8 +6,7 @@ about 100 bytes of memory each. A collision of hashes only costs an unneeded rea
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from kerneldyno.scheduler.core.model import Key
 
@@ -15,22 +14,23 @@ from kerneldyno.scheduler.core.model import Key
 class MembershipFilter:
     """Hashes of the keys and digests in the store. The writing thread updates it; any thread may ask."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, rows: Iterable[tuple[str, str, bytes]]) -> None:
+        """Create the filter of a store with these evaluations, given as (client id, id, digest)."""
         self._keys: set[int] = set()
         self._digests: set[int] = set()
-        self.add(db.execute("SELECT client_id, id, digest FROM evaluations"))
+        self.add(rows)
 
     def add(self, rows: Iterable[tuple[str, str, bytes]]) -> None:
-        """Add evaluations, given as (client id, id, digest)."""
+        """Add evaluations."""
         for client_id, own_id, digest in rows:
             self._keys.add(hash((client_id, own_id)))
             self._digests.add(hash(digest))
 
-    def remove(self, db: sqlite3.Connection, rows: Iterable[tuple[str, str, bytes]]) -> None:
-        """Remove evaluations that were deleted from `db`; a digest only if no other evaluation has it."""
+    def remove(self, rows: Iterable[tuple[str, str, bytes]], kept: Collection[bytes]) -> None:
+        """Remove evaluations that were deleted from the store; not the digests in `kept`, which other evaluations have."""
         for client_id, own_id, digest in rows:
             self._keys.discard(hash((client_id, own_id)))
-            if db.execute("SELECT 1 FROM evaluations WHERE digest = ? LIMIT 1", (digest,)).fetchone() is None:
+            if digest not in kept:
                 self._digests.discard(hash(digest))
 
     def may_have_key(self, key: Key) -> bool:

@@ -24,7 +24,7 @@ class MemoryStore(SqliteStore):
         self._path = "memory"
         self._writer = self._reader = self._lister = connection
         self._last_evaluation = self._last_result = 0
-        self._membership = MembershipFilter(connection)
+        self._membership = MembershipFilter([])
         self._listing = threading.Lock()
         self._exclusive = threading.Lock()  # all threads share one connection, which would show them unfinished writes
 

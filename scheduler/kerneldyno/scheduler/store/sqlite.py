@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import sqlite3
 import threading
@@ -18,31 +17,34 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from kerneldyno.scheduler.core.model import Failure, Key, Priority, SpeedupKind, Verdict
+from kerneldyno.scheduler.core.model import Key
 from kerneldyno.scheduler.core.ports import Filter, StoreError
-from kerneldyno.scheduler.core.records import CachedResult, Quarantined, Record, Recovered, StoredEvaluation, StoredJob
+from kerneldyno.scheduler.core.records import CachedResult, Quarantined, Record, Recovered, StoredEvaluation
 from kerneldyno.scheduler.failpoints import failpoint
 from kerneldyno.scheduler.store import schema
 from kerneldyno.scheduler.store.membership import MembershipFilter
 from kerneldyno.scheduler.store.row_batch import Row, RowBatch, to_json
+from kerneldyno.scheduler.store.row_reading import (
+    CACHE_DEPTH,
+    EVALUATION_COLUMNS,
+    RESULT_COLUMNS,
+    TRIM_STEP,
+    beyond_retention,
+    conditions_of,
+    evaluation_of,
+    job_of,
+    verdict_of,
+)
 
 #: Maximum number of rows of one statement. Fewer rows are split into powers of two, so that few statements are prepared.
 CHUNK = 256
-#: Number of evaluations that one call of `trim` examines, which takes a few milliseconds.
-TRIM_STEP = 500
-#: Number of evaluations of one digest that `cached` examines, newest first. Usually the first one fits.
-CACHE_DEPTH = 64
 
-_RESULTS_OF_DIGEST = """
-SELECT r.number, r.outcome, r.payload, r.cause, r.detail, r.retryable, r.environment
-FROM evaluations AS e JOIN results AS r ON r.number = e.result
+_RESULTS_OF_DIGEST = f"""
+SELECT r.number, {RESULT_COLUMNS} FROM evaluations AS e JOIN results AS r ON r.number = e.result
 WHERE e.digest = ? AND r.cacheable ORDER BY e.number DESC LIMIT ?
 """
-_EVALUATION = """
-SELECT e.number, e.client_id, e.id, e.fingerprint, e.digest, e.priority, e.labels, e.accepted_wall, e.deadline_wall,
-    e.merged, e.job_id, e.attempts, e.placed_wall, e.finished_wall, e.result, e.cached,
-    r.outcome, r.payload, r.cause, r.detail, r.retryable, r.environment, coalesce(t.trace, ''), coalesce(k.kind, 'DEVICE'),
-    g.seconds
+_EVALUATION = f"""
+SELECT {EVALUATION_COLUMNS}, {RESULT_COLUMNS}, coalesce(t.trace, ''), coalesce(k.kind, 'DEVICE'), g.seconds
 FROM evaluations AS e LEFT JOIN results AS r ON r.number = e.result LEFT JOIN traces AS t ON t.number = e.number
     LEFT JOIN speedup_kinds AS k ON k.number = e.number LEFT JOIN client_graces AS g ON g.number = e.number
 """
@@ -66,7 +68,7 @@ class SqliteStore:
             self._reader = schema.connect(str(self._path), reads_only=True)
             self._lister = schema.connect(str(self._path), reads_only=True)
             self._last_evaluation, self._last_result = _last_numbers(self._writer)
-            self._membership = MembershipFilter(self._writer)
+            self._membership = MembershipFilter(self._writer.execute("SELECT client_id, id, digest FROM evaluations"))
         except BaseException:
             os.close(self._lock)
             raise
@@ -94,7 +96,7 @@ class SqliteStore:
         if not self._membership.may_have_key(key):
             return None
         row = self._reader.execute(f"{_EVALUATION} WHERE e.client_id = ? AND e.id = ?", key).fetchone()
-        return None if row is None else _evaluation(row)
+        return None if row is None else evaluation_of(row)
 
     def cached(self, digest: bytes, environments: Collection[bytes]) -> CachedResult | None:
         """Return the newest cacheable result of `digest` on one of `environments`, or None."""
@@ -103,19 +105,19 @@ class SqliteStore:
         for number, *row in (rows := self._reader.execute(_RESULTS_OF_DIGEST, (digest, CACHE_DEPTH))):
             if row[-1] in environments:
                 rows.close()
-                return CachedResult(number, _verdict(tuple(row), cached=False))
+                return CachedResult(number, verdict_of(tuple(row), cached=False))
         return None
 
     def list(self, which: Filter, before: int | None, limit: int) -> list[StoredEvaluation]:
         """Return evaluations with a number below `before`, newest first. May be called in any thread, and may be slow."""
-        conditions, values = _conditions(which, before)
+        conditions, values = conditions_of(which, before, _label_condition)
         where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
         # A subquery selects the numbers first, so that sorting and skipping do not read the payloads.
         numbers = f"SELECT e.number FROM evaluations AS e {where} ORDER BY e.number DESC LIMIT ?"
         query = f"{_EVALUATION} WHERE e.number IN ({numbers}) ORDER BY e.number DESC"
         with self._listing:
             rows = self._lister.execute(query, (*values, limit)).fetchall()
-        return [_evaluation(row) for row in rows]
+        return [evaluation_of(row) for row in rows]
 
     def trim(self, *, max_results: int, max_bytes: int, older_than_wall: float) -> int:
         """Delete up to TRIM_STEP finished evaluations that are too old or too many, and return how many.
@@ -127,7 +129,8 @@ class SqliteStore:
             with _transaction(db):
                 _delete(db, deleted)
                 failpoint("during_trim")
-            self._membership.remove(db, [(client_id, own_id, digest) for _, _, client_id, own_id, digest in deleted])
+            kept = {digest for *_, digest in deleted if _has_digest(db, digest)}
+            self._membership.remove([(client_id, own_id, digest) for _, _, client_id, own_id, digest in deleted], kept)
         return len(deleted)
 
     def close(self) -> None:
@@ -279,15 +282,14 @@ def _to_delete(db: sqlite3.Connection, max_results: int, max_bytes: int, older_t
         " WHERE e.result IS NOT NULL ORDER BY e.finished_wall LIMIT ?",
         (TRIM_STEP,),
     )
-    deleted: list[Row] = []
-    for number, result, finished_wall, payload_size, *own in oldest:
-        if not (finished_wall < older_than_wall or finished > max_results or size > max_bytes):
-            break
-        deleted.append((number, result, *own))
-        finished -= 1
-        size -= payload_size  # too much if other evaluations share the result; the next call corrects that
-    oldest.close()
-    return deleted
+    try:
+        return beyond_retention(oldest, finished - max_results, size - max_bytes, older_than_wall)
+    finally:
+        oldest.close()
+
+
+def _has_digest(db: sqlite3.Connection, digest: bytes) -> bool:
+    return db.execute("SELECT 1 FROM evaluations WHERE digest = ? LIMIT 1", (digest,)).fetchone() is not None
 
 
 def _delete(db: sqlite3.Connection, deleted: Sequence[Row]) -> None:
@@ -314,80 +316,13 @@ def _recover(db: sqlite3.Connection) -> Recovered:
     drained = db.execute("SELECT node_id FROM drained_nodes ORDER BY node_id")
     quarantined = db.execute("SELECT digest, reason, since_wall, until_wall FROM quarantines ORDER BY since_wall")
     return Recovered(
-        [_job(row) for row in jobs],
-        [_evaluation(row) for row in evaluations],
+        [job_of(row) for row in jobs],
+        [evaluation_of(row) for row in evaluations],
         [node_id for (node_id,) in drained],
         [Quarantined(*row) for row in quarantined],
     )
 
 
-def _job(row: Row) -> StoredJob:
-    job_id, share, payload, attempts, crashes, unlucky_nodes, *rest = row
-    return StoredJob(job_id, share, payload, attempts, crashes, tuple(json.loads(unlucky_nodes)), *rest)
-
-
-def _evaluation(row: Row) -> StoredEvaluation:
-    number, client_id, own_id, fingerprint, digest, priority, labels, accepted_wall, deadline_wall = row[:9]
-    merged, job_id, attempts, placed_wall, finished_wall, result, cached = row[9:16]
-    return StoredEvaluation(
-        number=number,
-        key=Key(client_id, own_id),
-        fingerprint=fingerprint,
-        digest=digest,
-        priority=Priority[priority],
-        labels=json.loads(labels),
-        accepted_wall=accepted_wall,
-        deadline_wall=deadline_wall,
-        merged=bool(merged),
-        job_id=job_id,
-        verdict=None if result is None else _verdict(row[16:22], cached=bool(cached)),
-        attempts=attempts,
-        placed_wall=placed_wall,
-        finished_wall=finished_wall,
-        trace=row[22],
-        speedup_kind=SpeedupKind[row[23]],
-        grace_seconds=row[24],
-    )
-
-
-def _verdict(row: Row, *, cached: bool) -> Verdict:
-    outcome, payload, cause, detail, retryable, environment = row
-    failure = None if cause is None else Failure(cause, detail, bool(retryable))
-    return Verdict(outcome, payload, failure, environment, cached)
-
-
-def _conditions(which: Filter, before: int | None) -> tuple[list[str], list[Any]]:
-    """Return the SQL conditions of `which`, and their values."""
-    conditions: list[str] = []
-    values: list[Any] = []
-
-    def add(condition: str, *given: Any) -> None:
-        conditions.append(condition)
-        values.extend(given)
-
-    if before is not None:
-        add("e.number < ?", before)
-    if which.client_id:
-        add("e.client_id = ?", which.client_id)
-    if which.share:
-        # "/" ends the share in a client id, and "0" is the next character after it.
-        add(
-            "(e.client_id = ? OR e.client_id >= ? AND e.client_id < ?)",
-            which.share,
-            f"{which.share}/",
-            f"{which.share}0",
-        )
-    if which.digest:
-        add("e.digest = ?", which.digest)
-    if which.unfinished:
-        add("e.result IS NULL")
-    if which.outcomes:
-        add(f"e.outcome IN ({', '.join('?' * len(which.outcomes))})", *which.outcomes)
-    if which.accepted_from_wall is not None:
-        add("e.accepted_wall >= ?", which.accepted_from_wall)
-    if which.accepted_before_wall is not None:
-        add("e.accepted_wall < ?", which.accepted_before_wall)
-    for name, value in which.labels:
-        # The text may also match across pairs. This condition only saves most rows the exact and slower comparison.
-        add("instr(e.labels, ?) AND has_label(e.labels, ?, ?)", to_json({name: value})[1:-1], name, value)
-    return conditions, values
+def _label_condition(name: str, value: str) -> tuple[str, list[Any]]:
+    # The text may also match across pairs. This condition only saves most rows the exact and slower comparison.
+    return "instr(e.labels, ?) AND has_label(e.labels, ?, ?)", [to_json({name: value})[1:-1], name, value]
