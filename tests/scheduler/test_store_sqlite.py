@@ -33,7 +33,7 @@ from kerneldyno.scheduler.core.records import (
 )
 from kerneldyno.scheduler.store import schema
 from kerneldyno.scheduler.store.memory import MemoryStore
-from kerneldyno.scheduler.store.postgres import PostgresStore
+from kerneldyno.scheduler.store.postgres.store import PostgresStore
 from kerneldyno.scheduler.store.row_reading import TRIM_STEP
 from kerneldyno.scheduler.store.sqlite import SqliteStore
 from tests import sampling

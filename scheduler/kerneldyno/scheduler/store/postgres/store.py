@@ -21,12 +21,12 @@ from kerneldyno.scheduler.core.model import Key
 from kerneldyno.scheduler.core.ports import Filter, RoleLostError, StoreUnreachableError
 from kerneldyno.scheduler.core.records import CachedResult, Quarantined, Record, Recovered, StoredEvaluation
 from kerneldyno.scheduler.failpoints import failpoint
-from kerneldyno.scheduler.store import pg_writing
 from kerneldyno.scheduler.store.membership import MembershipFilter
-from kerneldyno.scheduler.store.pg_connection import PgConnection, connect, plain
-from kerneldyno.scheduler.store.pg_role import session_name
-from kerneldyno.scheduler.store.pg_tenure import Tenure
-from kerneldyno.scheduler.store.pg_writing import Growth
+from kerneldyno.scheduler.store.postgres import writing
+from kerneldyno.scheduler.store.postgres.connection import PgConnection, connect, plain
+from kerneldyno.scheduler.store.postgres.role import session_name
+from kerneldyno.scheduler.store.postgres.tenure import Tenure
+from kerneldyno.scheduler.store.postgres.writing import Growth
 from kerneldyno.scheduler.store.row_batch import RowBatch
 from kerneldyno.scheduler.store.row_reading import (
     CACHE_DEPTH,
@@ -81,7 +81,7 @@ class PostgresStore:
         """Read what is needed in memory.
 
         Args:
-            url: The database. Its tables are there (pg_schema.prepare).
+            url: The database. Its tables are there (migrations.prepare).
             tenure: The role of this process.
             instance: The name of this process in the row of the role.
 
@@ -137,7 +137,7 @@ class PostgresStore:
         self._membership.add((row[1], row[2], row[4]) for row in batch.evaluations)
         doubtful = self._doubtful[1] if self._doubtful is not None and self._doubtful[0] is records else None
         self._transact(
-            lambda connection: pg_writing.apply(connection, batch),
+            lambda connection: writing.apply(connection, batch),
             (batch.last_evaluation, batch.last_result),
             "during_commit",
             records,
@@ -189,7 +189,7 @@ class PostgresStore:
             deleted = beyond_retention(oldest, totals.finished - max_results, totals.size - max_bytes, older_than_wall)
         if deleted:
             last = (self._last_evaluation, self._last_result)
-            self._transact(lambda connection: pg_writing.delete(connection, deleted), last, "during_trim")
+            self._transact(lambda connection: writing.delete(connection, deleted), last, "during_trim")
             members = [(client_id, own_id, digest) for _, _, client_id, own_id, digest in deleted]
             self._membership.remove(members, self._with_digests([digest for *_, digest in members]))
         return len(deleted)
@@ -337,4 +337,4 @@ class _Line:
 
 
 def _label_condition(name: str, value: str) -> tuple[str, list[Any]]:
-    return "strpos(e.labels, ?) > 0", [pg_writing.label_line(name, value)]
+    return "strpos(e.labels, ?) > 0", [writing.label_line(name, value)]

@@ -7,7 +7,7 @@ import threading
 
 from kerneldyno.scheduler.clock import lived_seconds
 from kerneldyno.scheduler.core.ports import StoreUnreachableError
-from kerneldyno.scheduler.store.pg_role import Claim, RoleRows
+from kerneldyno.scheduler.store.postgres.role import Claim, RoleRows
 
 _log = logging.getLogger(__name__)
 

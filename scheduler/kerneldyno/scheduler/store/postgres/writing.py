@@ -14,7 +14,7 @@ from typing import Any
 
 from psycopg import Cursor
 
-from kerneldyno.scheduler.store.pg_connection import PgConnection
+from kerneldyno.scheduler.store.postgres.connection import PgConnection
 from kerneldyno.scheduler.store.row_batch import Row, RowBatch, to_json
 
 _INSERT_EVALUATIONS = """

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import psycopg
 
 from kerneldyno.scheduler.core.ports import StoreUnreachableError
-from kerneldyno.scheduler.store.pg_connection import PgConnection, connect, plain
+from kerneldyno.scheduler.store.postgres.connection import PgConnection, connect, plain
 
 _log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from typing import Any
 import psycopg
 
 from kerneldyno.scheduler.core.ports import StoreError
-from kerneldyno.scheduler.store.pg_connection import PgConnection
+from kerneldyno.scheduler.store.postgres.connection import PgConnection
 
 _log = logging.getLogger(__name__)
 
