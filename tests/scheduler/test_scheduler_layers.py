@@ -20,8 +20,11 @@ ALLOWED: dict[str, set[str]] = {
     "store": {"core", "clock", "failpoints"},
     "telemetry": {"core", "clock"},
     "service": {"telemetry", "core", "settings", "failpoints"},
-    "app": {"service", "telemetry", "store", "core", "settings", "clock", "failpoints"},
-    "__main__": {"app", "core", "settings"},
+    "roles": {"core"},
+    "shared": {"roles", "store", "core", "settings"},
+    "standby": {"roles", "shared", "telemetry", "store", "core", "settings"},
+    "app": {"roles", "shared", "service", "telemetry", "store", "core", "settings", "clock", "failpoints"},
+    "__main__": {"app", "shared", "standby", "core", "settings"},
 }
 #: Modules that `core` must not import, since its decisions are pure.
 IMPURE = (

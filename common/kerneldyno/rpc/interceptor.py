@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -28,6 +28,9 @@ _log = logging.getLogger(__name__)
 #: The caller's deadline passes a little before the server's, which starts when the call arrives; its cancellation is
 #: first.
 DEADLINE_SLACK_SECONDS = 0.1
+
+#: Beginning of the names of methods to which a role applies.
+_OWN_SERVICES = "/kerneldyno."
 
 #: Name in logs of a caller without a known token.
 _NOBODY = "-"
@@ -61,11 +64,32 @@ class CallMetrics:
                 self.handled.labels(*labels, code.name)
 
 
-class ServerInterceptor(grpc.aio.ServerInterceptor):
-    """Wrap every handler of a server. `gate` decides who may call; without a gate everybody may."""
+class Role(Protocol):
+    """Whether a server may answer at the moment, for servers of which only one does."""
 
-    def __init__(self, registry: CollectorRegistry, services: Iterable[Any] = (), gate: Gate | None = None) -> None:
+    def refusal(self) -> errors.KernelDynoError | None:
+        """Return why nothing may be answered now; None if calls are served. Asked before each message in and out."""
+
+    def translated(self, error: Exception) -> errors.KernelDynoError | None:
+        """Return how a call ends that failed with `error`; None if the error is a bug."""
+
+
+class ServerInterceptor(grpc.aio.ServerInterceptor):
+    """Wrap every handler of a server.
+
+    `gate` decides who may call; without a gate everybody may. `role` decides whether the server answers; without it, it
+    does. Health and reflection always answer.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        services: Iterable[Any] = (),
+        gate: Gate | None = None,
+        role: Role | None = None,
+    ) -> None:
         self._metrics = CallMetrics(registry)
+        self._role = role
         self._gate = gate or Gate()
         self._wrapped: dict[str, Handler] = {}
         for service in services:
@@ -93,6 +117,9 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
         )
 
         readable = _each_readable if handler.request_streaming else _readable
+        role = self._role if method.startswith(_OWN_SERVICES) else None
+        if role is not None:
+            inner = _only_in_role(inner, role, handler)
 
         async def call(request: Any, context: Any) -> Any:
             async with self._observed(method, labels, request, context):
@@ -133,7 +160,9 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
             trace_context.note_call(context.invocation_metadata())
             yield
             code = _code_of(context.code())
-        except errors.KernelDynoError as error:
+        except errors.KernelDynoError as caught:
+            # While the role is lost, that is the reason, whatever a handler says.
+            error = (self._role and method.startswith(_OWN_SERVICES) and self._role.refusal()) or caught
             code = error.code
             refusal = "event=call_refused method=%s code=%s reason=%s principal=%s peer=%s"
             _log.info(refusal, labels[2], code.name, error.reason, who, context.peer())
@@ -149,7 +178,12 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
             raise
         except Exception as error:
             refused = _only(error)
-            if isinstance(refused, errors.InvalidRequestError):  # raised by a stream's reader, in a task of its own
+            if self._role is not None and isinstance(refused, Exception):
+                refused = self._role.translated(refused) or refused
+            # Raised by a stream's reader, in a task of its own, or by a store that does not answer.
+            if isinstance(refused, errors.KernelDynoError) and (
+                self._role is not None or isinstance(refused, errors.InvalidRequestError)
+            ):
                 code = refused.code
                 await context.abort_with_status(errors.to_status(refused))
             code = grpc.StatusCode.INTERNAL
@@ -160,6 +194,55 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
             self._metrics.seconds.labels(*labels).observe(time.monotonic() - start)
             if not isinstance(request, errors.KernelDynoError):  # otherwise the request could not be read
                 audit.write(labels[2], request, context, who=who, result=code.name)
+
+
+def _only_in_role(inner: Any, role: Role, handler: Handler) -> Any:
+    """Return `inner` so that it reads and tells nothing while `role` refuses."""
+
+    def check() -> None:
+        if (refused := role.refusal()) is not None:
+            raise refused
+
+    async def each(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        async for request in requests:
+            check()
+            yield request
+
+    def guarded(request: Any, context: Any) -> tuple[Any, Any]:
+        check()
+        return each(request) if handler.request_streaming else request, _GuardedContext(context, check)
+
+    if inspect.isasyncgenfunction(inner):
+
+        async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
+            async with aclosing(inner(*guarded(request, context))) as responses:
+                async for response in responses:
+                    check()
+                    yield response
+
+        return stream
+
+    async def call(request: Any, context: Any) -> Any:
+        response = await inner(*guarded(request, context))
+        check()
+        return response
+
+    return call
+
+
+class _GuardedContext:
+    """A servicer's context that checks the role before each message that it writes."""
+
+    def __init__(self, context: Any, check: Callable[[], None]) -> None:
+        self._context = context
+        self._check = check
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    async def write(self, message: Any) -> None:
+        self._check()
+        await self._context.write(message)
 
 
 def _reader(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:

@@ -20,14 +20,27 @@ from kerneldyno.rpc.errors import CredentialsError
 from kerneldyno.scheduler.app import running
 from kerneldyno.scheduler.core.ports import StoreError
 from kerneldyno.scheduler.settings import Settings
+from kerneldyno.scheduler.shared import require_driver
 
 _log = logging.getLogger(__name__)
 
+#: The variable with the default of --store: a URL with a password is not for a command line.
+STORE_VARIABLE = "KERNELDYNO_STORE"
 #: Options that set a field of `Settings`: option, field, help text.
 _OPTIONS = (
     ("--listen", "listen", "serve gRPC at HOST:PORT; port 0 takes any free port"),
     ("--metrics", "metrics", 'serve Prometheus metrics at HOST:PORT, or "off"'),
-    ("--store", "store", 'where accepted work is kept: sqlite:PATH, or "memory", which does not survive a crash'),
+    (
+        "--store",
+        "store",
+        'where accepted work is kept: sqlite:PATH, postgresql://..., or "memory", which does not survive a crash',
+    ),
+    ("--advertise", "advertise", "HOST:PORT at which clients and nodes reach this scheduler, told by its standbys"),
+    (
+        "--store-lease",
+        "store_lease_seconds",
+        "seconds without a sign of the active scheduler until a standby takes over",
+    ),
     ("--max-queued", "max_queued", "maximum number of waiting evaluations"),
     ("--max-queued-per-client", "max_queued_per_client", "maximum number of unfinished evaluations of one client"),
     ("--lease", "lease_seconds", "seconds after which a silent node is lost"),
@@ -55,8 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the scheduler and return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m kerneldyno.scheduler", description="The KernelDyno scheduler.")
     defaults = Settings(store=f"sqlite:{default_path()}")
+    chosen_store = os.environ.get(STORE_VARIABLE) or defaults.store
     for option, field, text in _OPTIONS:
-        default = getattr(defaults, field)
+        default = chosen_store if field == "store" else getattr(defaults, field)
         parser.add_argument(option, dest=field, type=type(default), default=default, help=f"{text} (%(default)s)")
     security.add_options(parser)
     parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
@@ -71,11 +85,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         serving.exit_with_parent()
     serving.configure_logging(options.log_level)
     try:
-        asyncio.run(_serve(settings))
+        return asyncio.run(_serve(settings))
     except (OSError, StoreError, CredentialsError) as error:
         print(f"kerneldyno-scheduler: {error}", file=sys.stderr)
         return 1
-    return 0
 
 
 def default_path() -> Path:
@@ -84,16 +97,41 @@ def default_path() -> Path:
     return Path(state) / "kerneldyno" / "scheduler.sqlite"
 
 
-async def _serve(settings: Settings) -> None:
-    names = (field.name for field in dataclasses.fields(settings) if field.name != "security")
-    plain = " ".join(f"{name}={getattr(settings, name)}" for name in names)
+async def _serve(settings: Settings) -> int:
+    """Serve until a signal, and return the exit status."""
+    names = (field.name for field in dataclasses.fields(settings) if field.name not in ("security", "store"))
+    plain = " ".join([f"store={settings.store_name}", *(f"{name}={getattr(settings, name)}" for name in names)])
     _log.info("event=settings %s %s %s", plain, settings.security, serving.limits())
     with serving.Signals() as signals:
-        async with running(settings, hurry=signals.hurry) as scheduler:
-            metrics = scheduler.metrics_address or "off"
-            serving.print_ready("kerneldyno-scheduler", grpc=scheduler.address, metrics=metrics)
-            await signals.stop.wait()
+        store, listening = None, False
+
+        def ready(address: serving.Address, metrics: serving.Address | None) -> None:
+            nonlocal listening
+            if not listening:
+                serving.print_ready("kerneldyno-scheduler", grpc=address, metrics=metrics or "off")
+            listening = True
+
+        if settings.shared:
+            require_driver()
+            from kerneldyno.scheduler import standby
+
+            turn = await standby.turn(settings, signals.stop, ready)
+            if turn is None:
+                _log.info("event=stopped role=standby")
+                return 0
+            settings, store = turn
+        async with running(settings, hurry=signals.hurry, store=store) as scheduler:
+            ready(scheduler.address, scheduler.metrics_address)
+            waits = [asyncio.ensure_future(event.wait()) for event in (signals.stop, scheduler.lost)]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
+    if scheduler.lost.is_set():
+        text = "another scheduler has taken over the store; this one told nobody anything since, and ends"
+        print(f"kerneldyno-scheduler: {text}", file=sys.stderr)
+        return 1
     _log.info("event=stopped")
+    return 0
 
 
 if __name__ == "__main__":

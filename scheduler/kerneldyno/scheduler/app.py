@@ -19,6 +19,7 @@ from kerneldyno.scheduler.clock import Clock, SystemClock
 from kerneldyno.scheduler.core.core import TICK_SECONDS, Core
 from kerneldyno.scheduler.core.ports import Store
 from kerneldyno.scheduler.failpoints import failpoint
+from kerneldyno.scheduler.roles import ActiveRole
 from kerneldyno.scheduler.service.admission import Admission
 from kerneldyno.scheduler.service.cluster_watch import ClusterWatch
 from kerneldyno.scheduler.service.dispatcher import Dispatcher
@@ -27,13 +28,15 @@ from kerneldyno.scheduler.service.journal_health import JournalHealth
 from kerneldyno.scheduler.service.scheduler_servicer import RewardServicer, SchedulerServicer
 from kerneldyno.scheduler.service.translate import fingerprint_of, spec_of
 from kerneldyno.scheduler.settings import Settings
+from kerneldyno.scheduler.shared import SERVICES, ServedHolding, holding_of, shared_store
 from kerneldyno.scheduler.store.journal import GroupCommitJournal, Retention
 from kerneldyno.scheduler.store.memory import MemoryStore
 from kerneldyno.scheduler.store.sqlite import SqliteStore
+from kerneldyno.scheduler.store.timed import TimedStore
 from kerneldyno.scheduler.telemetry.evaluation_spans import EvaluationSpans, client_trace
 from kerneldyno.scheduler.telemetry.metrics import Metrics
+from kerneldyno.scheduler.telemetry.role_metrics import RoleMetrics
 from kerneldyno.scheduler.telemetry.transition_log import TransitionLog
-from kerneldyno.v1 import fleet_service_pb2, reward_service_pb2, scheduler_service_pb2
 from kerneldyno.v1.fleet_service_pb2_grpc import add_FleetServiceServicer_to_server
 from kerneldyno.v1.reward_service_pb2_grpc import add_RewardServiceServicer_to_server
 from kerneldyno.v1.scheduler_service_pb2_grpc import add_SchedulerServiceServicer_to_server
@@ -44,15 +47,6 @@ _log = logging.getLogger(__name__)
 FLUSH_SECONDS = 2.0
 GRACE_SECONDS = 5.0
 
-_SERVICES = [
-    module.DESCRIPTOR.services_by_name[name]
-    for module, name in (
-        (scheduler_service_pb2, "SchedulerService"),
-        (fleet_service_pb2, "FleetService"),
-        (reward_service_pb2, "RewardService"),
-    )
-]
-
 
 @dataclass(frozen=True, slots=True)
 class RunningScheduler:
@@ -62,6 +56,8 @@ class RunningScheduler:
     registry: CollectorRegistry
     address: serving.Address
     metrics_address: serving.Address | None
+    lost: asyncio.Event
+    """Set when another scheduler has taken over the store. Then leave the context."""
 
 
 def _random_name() -> str:
@@ -75,6 +71,7 @@ async def running(
     clock: Clock | None = None,
     new_name: Callable[[], str] = _random_name,
     hurry: asyncio.Event | None = None,
+    store: Store | None = None,
 ) -> AsyncIterator[RunningScheduler]:
     """Serve while the context lasts. Leaving the context is a graceful stop.
 
@@ -83,11 +80,16 @@ async def running(
         clock: The source of all times; None for the system's clocks.
         new_name: Returns a new unique attempt token, or an id for a request that came without one.
         hurry: Cuts the graceful stop short when it is set.
+        store: The store, which is closed at the end; None to open the one that `settings` name.
     """
     registry = new_registry()
-    metrics, lag = Metrics(registry, settings.max_queued), LoopLag(registry)
+    metrics, lag, lost = Metrics(registry, settings.max_queued), LoopLag(registry), asyncio.Event()
     clock = clock or SystemClock()
-    store = open_store(settings)
+    if store is None:
+        store = await asyncio.to_thread(open_store, settings)
+    holding = holding_of(store)
+    role = ActiveRole(holding) if holding is not None else None
+    store = TimedStore(store, clock, metrics.store_used)
     retention = Retention(
         max_results=settings.retain_results, max_bytes=settings.retain_bytes, max_seconds=settings.retain_seconds
     )
@@ -108,32 +110,35 @@ async def running(
     if traced is not None:
         core.observers.append(traced)
 
-    server = serving.make_server(ServerInterceptor(registry, _SERVICES, settings.security.gate(settings.listen)))
+    server = serving.make_server(ServerInterceptor(registry, SERVICES, settings.security.gate(settings.listen), role))
     add_SchedulerServiceServicer_to_server(SchedulerServicer(admission), server)
     add_FleetServiceServicer_to_server(FleetServicer(admission, dispatcher, watch), server)
     add_RewardServiceServicer_to_server(RewardServicer(admission), server)
-    health = await serving.add_health_and_reflection(server, [service.full_name for service in _SERVICES])
+    health = await serving.add_health_and_reflection(server, [service.full_name for service in SERVICES])
     page = None
     try:
         address = serving.listen(server, serving.Address.parse(settings.listen), settings.security.tls)
         page = serving.start_metrics(settings.metrics, registry)
         async with asyncio.TaskGroup() as group:
-            journal_health = JournalHealth(admission, health)
-            jobs = (dispatcher.run(), watch.run(), lag.watch(), _tick(core, admission, metrics, journal_health, clock))
+            journal_health = JournalHealth(admission, health, lambda: holding is None or holding.certain)
+            tick = _tick(core, admission, metrics, journal_health, clock)
+            role_watch = _watch_role(holding, RoleMetrics(registry), admission, dispatcher, lost)
+            jobs = (dispatcher.run(), watch.run(), lag.watch(), tick, role_watch)
             background = [group.create_task(job) for job in jobs]
             await server.start()
             try:
-                yield RunningScheduler(core, registry, address, page.address if page else None)
+                yield RunningScheduler(core, registry, address, page.address if page else None, lost)
             finally:
                 # The order matters: nodes and clients are served until the running attempts are done. With a durable store,
                 # attempts that are not done by then go on at the nodes, and the next scheduler takes them over.
                 await health.enter_graceful_shutdown()
                 admission.drain()
                 watch.close()
-                await _until_idle(core, settings.drain_seconds, hurry or asyncio.Event())
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(FLUSH_SECONDS):
-                        await journal.committed()
+                if not lost.is_set():
+                    await _until_idle(core, settings.drain_seconds, hurry or asyncio.Event())
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(FLUSH_SECONDS):
+                            await journal.committed()
                 await admission.close(FLUSH_SECONDS)
                 if store.name == "memory":
                     dispatcher.cancel_all()
@@ -146,22 +151,53 @@ async def running(
         if page is not None:
             page.stop()
         await journal.close()
-        store.close()
+        await asyncio.to_thread(store.close)
         if spans is not None:
             await asyncio.to_thread(spans.close)
 
 
 def open_store(settings: Settings) -> Store:
-    """Open the store that `settings.store` names. Raises StoreError."""
+    """Open the store that `settings.store` names. It waits until a store that several share is free. Raises StoreError."""
+    if settings.shared:
+        return shared_store(settings)
     return MemoryStore() if settings.store == "memory" else SqliteStore(settings.store.removeprefix("sqlite:"))
 
 
 async def _tick(core: Core, admission: Admission, metrics: Metrics, health: JournalHealth, clock: Clock) -> None:
     while True:
-        core.tick()
+        # While nobody is answered, nodes cannot report, and clients cannot come back. The next tick knows that it is late.
+        if health.certain:
+            core.tick()
         await health.update()
         admission.room_made()  # the journal may have written its pending records
         metrics.sample(core, admission.journal, admission.waiting_calls, clock.monotonic())
+        await asyncio.sleep(TICK_SECONDS)
+
+
+async def _watch_role(
+    holding: ServedHolding | None,
+    metrics: RoleMetrics,
+    admission: Admission,
+    dispatcher: Dispatcher,
+    lost: asyncio.Event,
+) -> None:
+    """Show the role, and end what is open when it is lost or uncertain."""
+    if holding is None:
+        metrics.show_active(0, 0, certain=True)
+        return
+    role, certain = ActiveRole(holding), True
+    while True:
+        refusal = role.refusal()
+        metrics.show_active(holding.epoch, holding.takeovers, certain=refusal is None)
+        if certain != (refusal is None):
+            certain = refusal is None
+            _log.warning("event=role_certain value=%s", certain)
+            if refusal is not None:
+                dispatcher.end_streams(refusal)
+                for call in list(admission.open_calls):
+                    call.close()
+        if holding.lost is not None:
+            lost.set()
         await asyncio.sleep(TICK_SECONDS)
 
 

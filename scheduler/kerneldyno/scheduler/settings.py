@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from urllib.parse import urlsplit, urlunsplit
 
 from kerneldyno.rpc.security import UNGUARDED, ServerSecurity
+from kerneldyno.rpc.serving import Address
 
 _MAY_BE_ZERO = ("drain_seconds", "settle_seconds")
 
@@ -20,7 +23,12 @@ class Settings:
     security: ServerSecurity = UNGUARDED
     """Certificates, tokens, and whether a port without TLS may be reachable from other machines."""
     store: str = "memory"
-    """Where accepted work is kept: "sqlite:PATH", or "memory", which does not survive a crash."""
+    """Where accepted work is kept: "sqlite:PATH", "postgresql://..." (several schedulers may share it: one is active), or
+    "memory", which does not survive a crash."""
+    store_lease_seconds: float = 5.0
+    """With a store that several share: time without a sign of the active scheduler after which a standby takes over."""
+    advertise: str = ""
+    """host:port at which clients and nodes reach this scheduler, told by the others while it is active."""
     max_queued: int = 10_000
     """Maximum of unfinished evaluations minus running attempts. At this number, streams are not read and EvaluateOnce is
     refused."""
@@ -64,5 +72,30 @@ class Settings:
         self.security.check(self.listen, self.metrics)
         if self.lease_seconds < 2 * self.heartbeat_seconds:
             raise ValueError("lease_seconds must be at least twice heartbeat_seconds, or one late report loses a node")
-        if (self.store != "memory" and not self.store.startswith("sqlite:")) or self.store == "sqlite:":
-            raise ValueError(f'store is {self.store!r}; it must be "memory" or "sqlite:PATH"')
+        known = self.shared or self.store == "memory" or self.store.startswith("sqlite:")
+        if not known or self.store == "sqlite:":
+            raise ValueError(
+                f'store is {without_password(self.store)!r}; it must be "memory", "sqlite:PATH" or "postgresql://..."'
+            )
+        if self.advertise:
+            Address.parse(self.advertise)
+
+    @property
+    def shared(self) -> bool:
+        """Return True if several schedulers may share the store."""
+        return self.store.startswith(("postgresql://", "postgres://"))
+
+    @property
+    def store_name(self) -> str:
+        """The store, for logs and messages: without a password."""
+        return without_password(self.store)
+
+
+def without_password(store: str) -> str:
+    """Return the name of a store without the password that a URL may have."""
+    if "://" not in store:
+        return store
+    parts = urlsplit(store)
+    user, at, place = parts.netloc.rpartition("@")
+    query = re.sub(r"(^|&)(password|sslpassword)=[^&]*", r"\1\2=***", parts.query)
+    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}{at}{place}", query=query))

@@ -125,11 +125,15 @@ class Dispatcher(Observer):
             for token in list(stream.node.attempts):
                 stream.cancel(token)
 
+    def end_streams(self, why: errors.KernelDynoError) -> None:
+        """End all streams. Nodes may open new ones, here or at another scheduler."""
+        for stream in list(self._streams.values()):
+            stream.close(why)
+
     async def close(self, limit_seconds: float) -> None:
         """End all streams after they have sent what is queued, within `limit_seconds`."""
         self._closing = True
-        for stream in list(self._streams.values()):
-            stream.close(_shutting_down())
+        self.end_streams(_shutting_down())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit_seconds):
                 while self._streams:  # noqa: ASYNC110 - each ends by itself

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from kerneldyno.scheduler.clock import Clock, SystemClock
-from kerneldyno.scheduler.core.ports import JournalObserver, Store
+from kerneldyno.scheduler.core.ports import JournalObserver, RoleLostError, Store
 from kerneldyno.scheduler.core.records import Record
 from kerneldyno.scheduler.failpoints import failpoint
 
@@ -117,9 +117,12 @@ class GroupCommitJournal:
     async def close(self, timeout: float = CLOSE_SECONDS) -> bool:
         """Write pending records and stop the thread. Return False if they could not be written in `timeout` seconds."""
         try:
-            async with asyncio.timeout(timeout):
-                await self.committed()
+            if not self._closing.is_set():
+                async with asyncio.timeout(timeout):
+                    await self.committed()
         except TimeoutError:
+            pass
+        if self.pending:
             reason = self.stalled or "the store is too slow"
             _log.error("event=journal_records_lost records=%d reason=%r", self.pending, reason)
         self._closing.set()
@@ -176,6 +179,10 @@ class GroupCommitJournal:
             try:
                 failpoint("before_commit")
                 self._store.write(batch)
+            except RoleLostError as error:
+                self._tell(self._on_failed, str(error))
+                self._closing.set()  # nobody was told of these records, and nobody ever will be
+                return
             except (OSError, sqlite3.OperationalError) as error:
                 self._tell(self._on_failed, f"the store cannot be written: {error}")
             except Exception as error:

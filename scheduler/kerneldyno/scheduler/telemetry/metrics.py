@@ -10,6 +10,7 @@ from kerneldyno.scheduler.core.model import Attempt, ClientKind, Evaluation, Job
 from kerneldyno.scheduler.core.observer import Observer
 from kerneldyno.scheduler.core.ports import JournalObserver, ServedJournal
 from kerneldyno.scheduler.core.queue_ages import JobClass
+from kerneldyno.scheduler.telemetry.role_metrics import OPERATIONS
 from kerneldyno.v1 import evaluation_pb2
 
 OUTCOMES = [name for name, number in evaluation_pb2.EvalResult.Outcome.items() if number]
@@ -83,6 +84,9 @@ class Metrics(Observer, JournalObserver):
         self._commit_seconds = histogram("journal_commit_seconds", "Duration of one group commit.")
         self._commit_records = histogram("journal_commit_records", "Records in one group commit.", _RECORDS)
         self._commit_failures = counter("journal_commit_failures", "Group commits that failed and were tried again.")
+        self._store_seconds = histogram(
+            "store_seconds", "Duration of one operation of the store.", operation=OPERATIONS
+        )
         self._journal_pending = gauge("journal_pending_records", "Records that are not on disk yet.")
         self._journal_stalled = gauge("journal_stalled", "1 while the journal cannot be written.")
 
@@ -122,6 +126,12 @@ class Metrics(Observer, JournalObserver):
     def batch_failed(self, reason: str) -> None:
         """Count a group commit that failed."""
         self._commit_failures.inc()
+
+    # Events of the store
+
+    def store_used(self, operation: str, seconds: float) -> None:
+        """Time an operation of the store. May be called in any thread."""
+        self._store_seconds.labels(operation).observe(seconds)
 
     # Events of the state machine
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import select
 from typing import Any, TypeVar, cast
-from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 from psycopg.abc import Buffer, PQGen
@@ -90,14 +89,6 @@ def connect(url: str, *, name: str, limit_seconds: float, settings: dict[str, st
         connection.adapters.register_dumper(str, dumper)
     connection.adapters.register_loader("text", _Loader)
     return connection
-
-
-def without_password(url: str) -> str:
-    """Return `url` without password, for logs and messages."""
-    parts = urlsplit(url)
-    user, at, place = parts.netloc.rpartition("@")
-    query = re.sub(r"(^|&)(password|sslpassword)=[^&]*", r"\1\2=***", parts.query)
-    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}{at}{place}", query=query))
 
 
 def plain(error: BaseException) -> str:

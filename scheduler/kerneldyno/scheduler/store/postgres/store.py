@@ -77,6 +77,11 @@ class PostgresStore:
 
     name = "postgres"
 
+    @property
+    def tenure(self) -> Tenure:
+        """The role of this process."""
+        return self._tenure
+
     def __init__(self, url: str, tenure: Tenure, instance: str) -> None:
         """Read what is needed in memory.
 
@@ -249,11 +254,8 @@ class PostgresStore:
         row = connection.execute("SELECT epoch, batch, address FROM scheduler_role").fetchone()
         assert row is not None, "a migration inserts the row, and nothing deletes it"
         if row[0] != epoch:
-            reason = (
-                f"another scheduler has taken over (epoch {row[0]}, this one had {epoch}; {row[2] or 'no address'})"
-            )
-            self._tenure.end(reason)
-            raise RoleLostError(reason)
+            self._tenure.end(row[0], row[2])
+            raise RoleLostError(self._tenure.lost)
         assert row[1] == number, "numbers of batches only grow"
         # If its COMMIT was not confirmed by the replicas, this one is, and it comes later in the log.
         connection.execute("UPDATE scheduler_role SET batch = batch")

@@ -32,6 +32,8 @@ class Tenure:
         self.claim = claim
         self.lost: str | None = None
         """Why this process is no longer the active one; None while it is, as far as it knows."""
+        self.successor = ""
+        """The address of the scheduler that took over, if it is known."""
         self._rows = rows
         self._believed_until = taken_at + BELIEVED_SHARE * claim.lease_seconds
         self._closing = threading.Event()
@@ -45,14 +47,28 @@ class Tenure:
         return self.claim.epoch
 
     @property
+    def takeovers(self) -> int:
+        """How often a scheduler took over from one that had not ended in order."""
+        return self.claim.takeovers
+
+    @property
+    def lease_seconds(self) -> float:
+        """Seconds without a beat after which another scheduler may take over."""
+        return self.claim.lease_seconds
+
+    @property
     def certain(self) -> bool:
         """Return True if no other scheduler can have taken over by now."""
         return self.lost is None and lived_seconds() < self._believed_until
 
-    def end(self, reason: str) -> None:
-        """Note that another scheduler has taken over."""
+    def end(self, epoch: int, address: str) -> None:
+        """Note that another scheduler has taken over, with a higher epoch, at this address ("" if it does not say)."""
         if self.lost is None:
-            self.lost = reason
+            self.successor = address
+            self.lost = (
+                f"another one ({address or 'no address'}) took over with epoch {epoch}; this one had {self.epoch}"
+            )
+            reason = self.lost
             _log.error("event=role_lost epoch=%d reason=%r", self.epoch, reason)
 
     def close(self) -> None:
@@ -71,7 +87,8 @@ class Tenure:
             began = lived_seconds()
             try:
                 if not self._rows.beat(self.epoch):
-                    self.end("another scheduler has taken over")
+                    now = self._rows.read()
+                    self.end(now.epoch, now.address)
                     return
             except StoreUnreachableError as error:
                 if not self._failing:
