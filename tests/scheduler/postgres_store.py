@@ -1,4 +1,4 @@
-"""Stores on the PostgreSQL of the tests."""
+"""Stores on the PostgreSQL of the tests, and stores of any kind by what a scheduler's --store says."""
 
 from __future__ import annotations
 
@@ -10,14 +10,27 @@ from kerneldyno.scheduler.store.postgres.connection import connect
 from kerneldyno.scheduler.store.postgres.role import RoleRows
 from kerneldyno.scheduler.store.postgres.store import PostgresStore
 from kerneldyno.scheduler.store.postgres.tenure import Tenure
+from kerneldyno.scheduler.store.sqlite import SqliteStore
 
 
-def open_postgres(url: str, *, lease_seconds: float = 5.0, address: str = "") -> PostgresStore:
-    """Take over the database at `url` at once, whoever has it, and return its store."""
+def open_postgres(
+    url: str, *, lease_seconds: float = 5.0, address: str = "", ends_sessions: bool = False
+) -> PostgresStore:
+    """Take over the database at `url` at once, whoever has it, and return its store.
+
+    Args:
+        url: The database.
+        lease_seconds: The lease.
+        address: What the scheduler would advertise.
+        ends_sessions: Whether the sessions of the former store are ended, as in a real take-over. Without that, only its
+            epoch keeps it from writing.
+    """
     instance = uuid.uuid4().hex
     with connect(url, name="test", limit_seconds=10) as connection:
         migrations.prepare(connection, "the test's database")
     rows = RoleRows(url, instance, address, lease_seconds)
+    if not ends_sessions:
+        rows._end_sessions_of = lambda connection, former: None  # type: ignore[method-assign]
     began = lived_seconds()
     claim = rows.take(rows.read())
     assert claim is not None
@@ -31,3 +44,10 @@ def emptied(url: str) -> str:
         connection.execute("TRUNCATE evaluations, results, jobs, payloads, drained_nodes, quarantines")
         connection.execute("UPDATE scheduler_role SET last_evaluation = 0, last_result = 0")
     return url
+
+
+def open_any(where: str, *, lease_seconds: float = 5.0) -> SqliteStore | PostgresStore:
+    """Open the store that "sqlite:PATH" or a URL names. A PostgreSQL is taken over at once, whoever has it."""
+    if where.startswith("sqlite:"):
+        return SqliteStore(where.removeprefix("sqlite:"))
+    return open_postgres(where, lease_seconds=lease_seconds)

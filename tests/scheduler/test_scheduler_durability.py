@@ -11,13 +11,17 @@ import pytest
 
 from kerneldyno.rpc import channel, errors
 from kerneldyno.scheduler.core.model import Key, NodeState, Priority, Requirement
+from kerneldyno.scheduler.core.ports import RoleLostError
+from kerneldyno.scheduler.core.records import Drained
 from kerneldyno.scheduler.store.memory import MemoryStore
+from kerneldyno.scheduler.store.postgres.store import PostgresStore
 from kerneldyno.testing.scripted_node import node
 from kerneldyno.v1 import evaluation_pb2
 from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
 from kerneldyno.v1 import scheduler_service_pb2 as pb
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
+from tests.scheduler.postgres_store import open_postgres
 from tests.scheduler.scheduler_harness import (
     CORRECT,
     CRASH,
@@ -42,7 +46,7 @@ from tests.waiting import eventually
 # Rules of the state machine, without sockets: a new one goes on with what the old one wrote
 
 
-def restarted(store: MemoryStore, now: float = 0.0, **changes: Any) -> World:
+def restarted(store: MemoryStore | PostgresStore, now: float = 0.0, **changes: Any) -> World:
     """Return a state machine after a crash. Its clock starts again, `now` seconds after the start of the first one."""
     world = World(store, **changes)
     world.clock.now += now
@@ -178,9 +182,13 @@ def test_drains_count_before_the_node_is_there() -> None:
 
 
 @pytest.mark.parametrize("records", range(12))
-def test_a_crash_between_any_two_batches_loses_nothing_that_was_told(records: int) -> None:
+@pytest.mark.parametrize("kind", ["memory", "postgres"])
+def test_a_crash_between_any_two_batches_loses_nothing_that_was_told(
+    records: int, kind: str, request: pytest.FixtureRequest
+) -> None:
     """The disk gets only the first `records` batches of a short run; then the process dies."""
-    store = MemoryStore()
+    url = request.getfixturevalue("postgres").schema() if kind == "postgres" else ""
+    store: MemoryStore | PostgresStore = open_postgres(url) if url else MemoryStore()
     journal = HeldJournal(store)
     world, told = World(store, journal), Reader()
     accepted: list[str] = []
@@ -211,6 +219,11 @@ def test_a_crash_between_any_two_batches_loses_nothing_that_was_told(records: in
     commit()
     assert not world.core.results.complete(again.token, CORRECT)
 
+    if isinstance(store, PostgresStore):  # another process takes over, and the former one can write no more
+        former, store = store, open_postgres(url)
+        with pytest.raises(RoleLostError):
+            former.write([Drained("n9", True)])
+        former.close()
     after = restarted(store, now=31)
     for name in accepted:
         found = after.core.requests.get(Key("c", name))
@@ -233,8 +246,8 @@ def test_a_crash_between_any_two_batches_loses_nothing_that_was_told(records: in
 # Over sockets
 
 
-async def test_a_restart_loses_nothing_and_starts_nothing_twice(tmp_path: Path) -> None:
-    store = f"sqlite:{tmp_path / 'journal.sqlite'}"
+async def test_a_restart_loses_nothing_and_starts_nothing_twice(durable: str) -> None:
+    store = durable
     async with scheduler(store=store, drain_seconds=0.0) as (first, _):
         port = str(first.address)
         peer = connect(first)
@@ -258,7 +271,7 @@ async def test_a_restart_loses_nothing_and_starts_nothing_twice(tmp_path: Path) 
 
     async with scheduler(store=store, listen=port) as (second, stub):
         told = await stub.GetCapabilities(pb.SchedulerServiceGetCapabilitiesRequest())
-        assert (told.store, told.queued, told.running) == ("sqlite", 4, 3)
+        assert (told.store, told.queued, told.running) == (store.partition(":")[0].removesuffix("ql"), 4, 3)
         again = Client(stub)
         await again.send(request("runs0", "sleep=2", labels=labels), request("done"))
         names = [f"runs{i}" for i in range(3)] + [f"waits{i}" for i in range(4)]
@@ -289,8 +302,8 @@ async def _code(client: Client) -> grpc.StatusCode:
     return grpc.StatusCode.OK
 
 
-async def test_drains_and_quarantines_outlive_a_restart(tmp_path: Path) -> None:
-    store = f"sqlite:{tmp_path / 'journal.sqlite'}"
+async def test_drains_and_quarantines_outlive_a_restart(durable: str) -> None:
+    store = durable
     async with scheduler(store=store) as (first, stub):
         client = Client(stub)
         await client.send(request("poison", "die=1"))
@@ -409,8 +422,8 @@ async def test_a_second_scheduler_on_the_same_file_does_not_start(tmp_path: Path
         assert (await stub.EvaluateOnce(once("a"))).result.outcome == Outcome.CORRECT
 
 
-async def test_after_a_restart_each_evaluation_still_says_which_speedup_counts(tmp_path: Path) -> None:
-    store = f"sqlite:{tmp_path / 'journal.sqlite'}"
+async def test_after_a_restart_each_evaluation_still_says_which_speedup_counts(durable: str) -> None:
+    store = durable
     kind = evaluation_pb2.SPEEDUP_KIND_END_TO_END
     async with scheduler(store=store, drain_seconds=0.0) as (app, stub):
         async with node(app.address, "n1"):
@@ -428,8 +441,8 @@ async def test_after_a_restart_each_evaluation_still_says_which_speedup_counts(t
         assert {name: one.speedup_kind for name, one in results.items()} == {"done": kind, "same": usual, "waits": kind}
 
 
-async def test_the_request_that_a_node_gets_after_a_restart_is_the_same(tmp_path: Path) -> None:
-    store = f"sqlite:{tmp_path / 'journal.sqlite'}"
+async def test_the_request_that_a_node_gets_after_a_restart_is_the_same(durable: str) -> None:
+    store = durable
     select = evaluation_pb2.DeviceSelector(kind="cuda", node_labels={"rack": "7"}, min_devices=2)
     async with scheduler(store=store) as (app, stub):
         client = Client(stub)

@@ -43,6 +43,7 @@ from kerneldyno.scheduler.core.model import (
     Verdict,
 )
 from kerneldyno.scheduler.core.observer import Observer
+from kerneldyno.scheduler.core.ports import Store
 from kerneldyno.scheduler.core.queue_ages import JobClass
 from kerneldyno.scheduler.core.records import Finished, Placed, Quarantined, Record, Returned
 from kerneldyno.scheduler.settings import Settings
@@ -98,7 +99,7 @@ class Clock:
 class HeldJournal:
     """A journal that writes when told to. A crash loses the rest."""
 
-    def __init__(self, store: MemoryStore, kept: Callable[[Record], None]) -> None:
+    def __init__(self, store: Store, kept: Callable[[Record], None]) -> None:
         self._store = store
         self._kept = kept
         self._appended = self._committed = 0
@@ -190,7 +191,7 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
     @initialize()
     def start(self) -> None:
         self.clock = Clock()
-        self.store = MemoryStore()
+        self.store = self.new_store()
         self.nodes = {name: FakeNode(name) for name in NODES}
         self.numbers = itertools.count(1)
         self.bodies: dict[Key, bytes] = {}  # digests of evaluations that the scheduler must know, or may know
@@ -212,8 +213,17 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
         self.boot()
         self.pass_by(0.1, True)
 
+    def new_store(self) -> Store:
+        """Return an empty store."""
+        return MemoryStore()
+
+    def reopened(self) -> Store:
+        """Return the store as the next process opens it."""
+        return self.store
+
     def boot(self) -> None:
         """Start a new process on the store."""
+        self.store = self.reopened()
         self.journal = HeldJournal(self.store, self.kept)
         self.core = Core(
             LIMITS, self.clock, self.new_token, self.store, self.journal, fingerprint=lambda e, m: ENVIRONMENT

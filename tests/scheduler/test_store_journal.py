@@ -21,8 +21,10 @@ from kerneldyno.scheduler.core.ports import Filter, JournalObserver
 from kerneldyno.scheduler.store import journal as journal_module
 from kerneldyno.scheduler.store.journal import GroupCommitJournal, ImmediateJournal, Retention
 from kerneldyno.scheduler.store.memory import MemoryStore
+from kerneldyno.scheduler.store.postgres.store import PostgresStore
 from kerneldyno.scheduler.store.sqlite import SqliteStore
 from tests import ROOT
+from tests.scheduler.postgres_store import open_any
 from tests.scheduler.store_records import accepted, correct, finished, key
 from tests.waiting import eventually
 
@@ -52,6 +54,20 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 
 
 @pytest.fixture
+def any_store(durable: str) -> Iterator[SqliteStore | PostgresStore]:
+    opened = open_any(durable)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+async def any_journal(any_store: SqliteStore | PostgresStore, seen: Seen) -> AsyncIterator[GroupCommitJournal]:
+    opened = GroupCommitJournal(any_store, asyncio.get_running_loop(), observer=seen)
+    yield opened
+    await opened.close(timeout=20)
+
+
+@pytest.fixture
 async def seen() -> Seen:
     return Seen()
 
@@ -63,13 +79,14 @@ async def journal(store: SqliteStore, seen: Seen) -> AsyncIterator[GroupCommitJo
     await opened.close(timeout=20)
 
 
-def names(store: SqliteStore) -> set[str]:
+def names(store: SqliteStore | PostgresStore) -> set[str]:
     return {evaluation.key.id for evaluation in store.list(Filter(), None, 100_000)}
 
 
 async def test_calls_come_in_order_and_only_once_it_is_on_disk(
-    store: SqliteStore, journal: GroupCommitJournal, seen: Seen
+    any_store: SqliteStore | PostgresStore, any_journal: GroupCommitJournal, seen: Seen
 ) -> None:
+    store, journal = any_store, any_journal
     draw = random.Random(3)
     told: list[int] = []
 
@@ -154,7 +171,10 @@ async def test_there_is_no_room_while_the_disk_does_not_keep_up(
     assert journal.has_room()
 
 
-async def test_old_results_are_forgotten_in_passing(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_old_results_are_forgotten_in_passing(
+    any_store: SqliteStore | PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = any_store
     monkeypatch.setattr(journal_module, "TRIM_SECONDS", 0.05)
     keep = Retention(max_results=7, max_bytes=1 << 40, max_seconds=1e9)
     journal = GroupCommitJournal(store, asyncio.get_running_loop(), retention=keep)
@@ -281,13 +301,13 @@ WRITER = """
 import asyncio, os, sys
 from kerneldyno.scheduler.core.ports import Filter
 from kerneldyno.scheduler.store.journal import GroupCommitJournal
-from kerneldyno.scheduler.store.sqlite import SqliteStore
+from tests.scheduler.postgres_store import open_any
 from tests.scheduler.store_records import accepted, finished, placed
 
 BEHIND = int(sys.argv[2])
 
 async def main():
-    store = SqliteStore(sys.argv[1])
+    store = open_any(sys.argv[1])
     journal = GroupCommitJournal(store, asyncio.get_running_loop())
     last = store.list(Filter(), None, 1)
     i = int(last[0].key.id) + 1 if last else 0
@@ -310,14 +330,14 @@ asyncio.run(main())
 """
 
 
-def writer(path: Path, **environment: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", WRITER, str(path), str(BEHIND)]
+def writer(where: str, **environment: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", WRITER, where, str(BEHIND)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, env={**os.environ, **environment})
 
 
-def check(path: Path, told: list[int]) -> int:
+def check(where: str, told: list[int]) -> int:
     """Compare what a killed writer told with what is on disk; return the number of evaluations on disk."""
-    store = SqliteStore(path)
+    store = open_any(where)
     evaluations = store.list(Filter(), None, 1_000_000)[::-1]
     recovered = store.recover()
     store.close()
@@ -334,12 +354,11 @@ def check(path: Path, told: list[int]) -> int:
     return len(evaluations)
 
 
-def test_kill_at_any_instant_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+def test_kill_at_any_instant_loses_nothing_that_was_acknowledged(durable: str) -> None:
     draw = random.Random(11)
-    path = tmp_path / "a.db"
     total = 0
-    for _ in range(25):
-        with writer(path) as process:
+    for _ in range(25 if durable.startswith("sqlite:") else 12):
+        with writer(durable) as process:
             assert process.stdout is not None
             first = process.stdout.readline()
             time.sleep(draw.random() * 0.08)
@@ -347,17 +366,16 @@ def test_kill_at_any_instant_loses_nothing_that_was_acknowledged(tmp_path: Path)
             told = [int(first), *(int(line) for line in process.stdout.read().split(b"\n")[:-1])]
             assert process.wait() == -signal.SIGKILL
         assert told == list(range(total, total + len(told)))
-        total = check(path, told)
+        total = check(durable, told)
 
 
 @pytest.mark.parametrize("place", ["before_commit", "during_commit", "after_commit"])
-def test_kill_around_a_commit_leaves_whole_batches(tmp_path: Path, place: str) -> None:
-    path = tmp_path / "a.db"
-    with writer(path, KERNELDYNO_FAILPOINTS=f"{place}=kill#4") as process:
+def test_kill_around_a_commit_leaves_whole_batches(durable: str, place: str) -> None:
+    with writer(durable, KERNELDYNO_FAILPOINTS=f"{place}=kill#4") as process:
         assert process.stdout is not None
         told = [int(line) for line in process.stdout.read().split()]
         assert process.wait() == -signal.SIGKILL
-    found = check(path, told)
+    found = check(durable, told)
     assert found > len(told) if place == "after_commit" else found >= len(told)
 
 
