@@ -23,6 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "roles": {"core"},
     "shared": {"roles", "store", "core", "settings"},
     "standby": {"roles", "shared", "telemetry", "store", "core", "settings"},
+    "store_tool": {"shared", "store", "core", "settings"},
     "app": {"roles", "shared", "service", "telemetry", "store", "core", "settings", "clock", "failpoints"},
     "__main__": {"app", "shared", "standby", "core", "settings"},
 }

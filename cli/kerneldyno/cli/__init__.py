@@ -31,6 +31,7 @@ from kerneldyno.cli.report import report
 from kerneldyno.cli.rollout import rollout
 from kerneldyno.cli.selftest import selftest
 from kerneldyno.cli.signals import interrupting
+from kerneldyno.cli.store import store
 from kerneldyno.cli.suite import suite
 from kerneldyno.cli.top import top
 from kerneldyno.cli.trace import trace
@@ -74,6 +75,7 @@ for _command in (
     completion,
 ):
     app.command()(with_credentials(with_groups(with_chosen(_command))))
+app.add_typer(store)
 
 
 def main() -> None:

@@ -55,7 +55,11 @@ def doctor(
     ] = CANARY_SECONDS,
     store: Annotated[
         str | None,
-        typer.Option("--store", metavar="sqlite:PATH|memory", help="The scheduler's --store, if not its default."),
+        typer.Option(
+            "--store",
+            metavar="sqlite:PATH|postgresql://...|memory",
+            help="The scheduler's --store, if not its default.",
+        ),
     ] = None,
     address: Annotated[
         str | None,

@@ -34,7 +34,7 @@ def of_machine(store: str | None = None) -> Iterator[Check]:
             Examination("open files", machine.open_files),
             Examination("/dev/shm", machine.shared_memory),
             Examination("scratch", machine.scratch),
-            Examination("journal", lambda: machine.journal(store)),
+            Examination("journal", lambda: machine.journal(store), 20.0),
             Examination("clock", machine.clocks),
             Examination("ports", ports.default_ports),
         ]

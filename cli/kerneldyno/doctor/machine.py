@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kerneldyno.doctor.checks import Check, State, gib
+from kerneldyno.doctor.database import database
 
 #: Free bytes below which there is a note, and below which nothing works.
 _LITTLE_SPACE, _NO_SPACE = 2 * 2**30, 64 * 2**20
@@ -106,6 +107,10 @@ def journal(store: str | None) -> Iterator[Check]:
         store: the scheduler's --store; None for its default.
     """
     name = "journal"
+    store = store or os.environ.get("KERNELDYNO_STORE")
+    if store is not None and store.startswith(("postgresql://", "postgres://")):
+        yield from database(store)
+        return
     if store == "memory":
         yield Check(name, State.NOTE, "memory: a crash loses accepted work", "--store sqlite:PATH, on a local disk")
         return

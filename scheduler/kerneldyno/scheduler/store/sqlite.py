@@ -74,6 +74,11 @@ class SqliteStore:
             raise
         self._listing = threading.Lock()
 
+    @property
+    def database(self) -> sqlite3.Connection:
+        """The connection that writes, for tools that copy the store."""
+        return self._writer
+
     def recover(self) -> Recovered:
         """Return what was unfinished, in order of acceptance. Raises StoreError."""
         try:

@@ -15,8 +15,6 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-import psycopg
-
 from kerneldyno.scheduler.core.ports import StoreError
 from kerneldyno.scheduler.store.postgres.connection import PgConnection
 
@@ -154,38 +152,38 @@ def prepare(connection: PgConnection, name: str) -> None:
     with connection.transaction():
         connection.execute("SET LOCAL lock_timeout = '10s'")
         connection.execute("SELECT pg_advisory_xact_lock(%s::bigint)", (_LOCK,))
-        version, needed = _version(connection, name)
+        found, needed = version(connection)
+        if not found:
+            _create(connection, name)
         if needed > VERSION:
             raise StoreError(
-                f"{name} was changed by a newer KernelDyno (schema {version}, readable by {needed}; this one knows"
+                f"{name} was changed by a newer KernelDyno (schema {found}, readable by {needed}; this one knows"
                 f" {VERSION}); run that version, or choose another database"
             )
-        for number in range(version + 1, VERSION + 1):
+        for number in range(found + 1, VERSION + 1):
             migration = MIGRATIONS[number - 1]
             connection.execute(migration.statements.encode())
             connection.execute("INSERT INTO schema_versions VALUES (%s, %s, now())", (number, migration.readable_by))
             _log.info("event=schema_migrated version=%d store=%s", number, name)
 
 
-def _version(connection: PgConnection, name: str) -> tuple[int, int]:
-    """Return the version of the tables, and the version that a program must know."""
-    try:
-        with connection.transaction():
-            found = _row(connection, "SELECT max(version), max(readable_by) FROM schema_versions")
-    except psycopg.errors.UndefinedTable:
-        (foreign,) = _row(
-            connection, "SELECT to_regclass('evaluations') IS NOT NULL OR to_regclass('jobs') IS NOT NULL"
-        )
-        if foreign:
-            raise StoreError(f"{name} has tables of another program; choose another database or schema") from None
-        connection.execute(
-            "CREATE TABLE schema_versions (version INTEGER PRIMARY KEY, readable_by INTEGER NOT NULL,"
-            " applied TIMESTAMPTZ NOT NULL)"
-        )
+def version(connection: PgConnection) -> tuple[int, int]:
+    """Return the version of the tables, and the version that a program must know; (0, 0) if there are none."""
+    (there,) = _row(connection, "SELECT to_regclass('schema_versions') IS NOT NULL")
+    if not there:
         return 0, 0
-    except (psycopg.errors.UndefinedColumn, psycopg.errors.InsufficientPrivilege) as error:
-        raise StoreError(f"{name} has a table schema_versions that is not KernelDyno's: {error}") from None
+    found = _row(connection, "SELECT max(version), max(readable_by) FROM schema_versions")
     return found[0] or 0, found[1] or 0
+
+
+def _create(connection: PgConnection, name: str) -> None:
+    (foreign,) = _row(connection, "SELECT to_regclass('evaluations') IS NOT NULL OR to_regclass('jobs') IS NOT NULL")
+    if foreign:
+        raise StoreError(f"{name} has tables of another program; choose another database or schema")
+    connection.execute(
+        "CREATE TABLE schema_versions (version INTEGER PRIMARY KEY, readable_by INTEGER NOT NULL,"
+        " applied TIMESTAMPTZ NOT NULL)"
+    )
 
 
 def _row(connection: PgConnection, query: str) -> tuple[Any, ...]:

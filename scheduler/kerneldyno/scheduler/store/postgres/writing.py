@@ -165,7 +165,7 @@ def _evaluations(batch: RowBatch) -> list[Row]:
     return [
         (
             *row[:6],
-            _in_lines(row[6]),
+            in_lines(row[6]),
             *row[7:],
             traces.get(row[0], ""),
             kinds.get(row[0], "DEVICE"),
@@ -175,7 +175,7 @@ def _evaluations(batch: RowBatch) -> list[Row]:
     ]
 
 
-def _in_lines(labels: str) -> str:
+def in_lines(labels: str) -> str:
     """Return the JSON of labels with each pair on a line of its own. No string in JSON has a line break in it."""
     if labels == "{}":
         return labels
