@@ -1,11 +1,12 @@
 """Measure the capacity of one scheduler with real sockets, processes and a journal on disk; only judging is scripted.
 
-    python -m benchmarks.scheduler_load [--seconds 20] [--rate 1000] [--only steady,peak] [--json FILE]
+    python -m benchmarks.scheduler_load [--seconds 20] [--rate 1000] [--only steady,peak] [--store sqlite] [--json FILE]
 
-Every row starts a new scheduler (SQLite journal in a temporary folder) and one process that simulates the nodes
+Every row starts a new scheduler (journal in a temporary folder) and one process that simulates the nodes
 (`python -m kerneldyno.testing`: one connection for each node). This process is the client: it sends requests of 5 kB
 over Evaluate streams and measures the time to each result. All share the machine's cores, so the figures depend on the
-machine.
+machine. `--store sqlite,postgres` runs each row with both kinds of journal, one after the other. The PostgreSQL server is
+started for that, on a Unix socket, with fsync; it shares the cores as well.
 
 Rows:
     half, steady   `rate`/2 and `rate` requests a second, evenly; added latency is the time beyond scripted judging
@@ -13,6 +14,7 @@ Rows:
     overload       three times the nodes' capacity; goodput, and how long EvaluateOnce takes to refuse
     fleet          `rate`/2 on 125 nodes with 8 devices each
     soak           (only if named) `rate`/5 for an hour; growth of the scheduler's memory
+    takeover       (only if named, with postgres) kill -9 of the active scheduler under load; how long nobody served
     fair           one client floods, another sends slowly; the slow client's wait, compared with its wait alone
 """
 
@@ -45,6 +47,7 @@ from kerneldyno.v1.fleet_service_pb2 import ListNodesRequest
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
 from kerneldyno.v1.scheduler_service_pb2 import EvaluateOnceRequest, EvaluateRequest
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
+from tests.postgres import PostgresServer
 
 #: Seconds of scripted judging in most rows.
 JUDGING_SECONDS = 0.05
@@ -62,13 +65,18 @@ class Service:
     scheduler: psutil.Process
     nodes: psutil.Process
     journal: Path
+    database: psutil.Process | None = None
     memory: list[tuple[float, int]] = field(default_factory=list)
     """Resident bytes of the scheduler, by time."""
 
     def cpu_seconds(self) -> dict[str, float]:
         """Return the CPU time so far, by process."""
         processes = {"scheduler": self.scheduler, "nodes": self.nodes, "client": psutil.Process()}
-        return {name: sum(process.cpu_times()[:2]) for name, process in processes.items()}
+        found = {name: sum(process.cpu_times()[:2]) for name, process in processes.items()}
+        if self.database is not None:  # each connection has a process of its own
+            family = [self.database, *self.database.children()]
+            found["database"] = sum(sum(process.cpu_times()[:2]) for process in family)
+        return found
 
 
 @dataclass
@@ -83,13 +91,18 @@ class Measured:
     wrong: int = 0
 
 
+#: The server of the rows that run with a journal in PostgreSQL.
+database: PostgresServer | None = None
+
+
 @asynccontextmanager
 async def service(nodes: int = 8, devices: int = 1, lanes: int = 8, **options: Any) -> AsyncIterator[Service]:
-    """Start a scheduler and its nodes."""
+    """Start a scheduler and its nodes. Its journal is in `database`, if there is one."""
     with tempfile.TemporaryDirectory(prefix="kerneldyno-load-") as folder, contextlib.ExitStack() as stack:
         journal = Path(folder) / "scheduler.sqlite"
         command = [sys.executable, "-m", "kerneldyno.scheduler", "--listen", "127.0.0.1:0", "--metrics", "off"]
-        command += ["--store", f"sqlite:{journal}", "--log-level", "ERROR", "--exit-with-parent"]
+        store = database.schema() if database is not None else f"sqlite:{journal}"
+        command += ["--store", store, "--log-level", "ERROR", "--exit-with-parent"]
         command += [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
         scheduler = stack.enter_context(spawned(command, stdout=subprocess.PIPE))
         assert scheduler.stdout is not None
@@ -106,6 +119,8 @@ async def service(nodes: int = 8, devices: int = 1, lanes: int = 8, **options: A
                         break
                     await asyncio.sleep(0.1)
         found = Service(address, psutil.Process(scheduler.pid), psutil.Process(simulated.pid), journal)
+        if database is not None and database.process is not None:
+            found.journal, found.database = database.data / "PG_VERSION", psutil.Process(database.process.pid)
         watcher = asyncio.create_task(_watch_memory(found))
         try:
             yield found
@@ -322,7 +337,7 @@ def _row(found: Service, clients: list[Client], before: dict[str, float], start:
         "accepted p50/p99 ms": _percentiles([wait for one in clients for wait in one.measured.accepted_after]),
         **{f"{name} CPU us": round((after[name] - before[name]) / count * 1e6) for name in after},
         "scheduler RSS MiB": round(max(rss for _, rss in found.memory) / 2**20),
-        "journal MiB": round(sum(p.stat().st_size for p in found.journal.parent.iterdir()) / 2**20),
+        "journal MiB": round(sum(p.stat().st_size for p in found.journal.parent.rglob("*") if p.is_file()) / 2**20),
     }
 
 
@@ -333,12 +348,62 @@ def _percentiles(seconds: list[float]) -> str:
     return f"{cuts[49] * 1e3:.1f} / {cuts[98] * 1e3:.1f}"
 
 
+async def takeover(seconds: float, times: int = 10) -> dict[str, Any]:
+    """Kill the active one of two schedulers under load, and measure for how long none served; several times."""
+    assert database is not None, "the row needs --store postgres"
+    store, gaps = database.schema(), []
+    with contextlib.ExitStack() as stack:
+
+        def start() -> tuple[subprocess.Popen[bytes], str]:
+            command = [sys.executable, "-m", "kerneldyno.scheduler", "--listen", "127.0.0.1:0", "--metrics", "off"]
+            command += ["--store", store, "--log-level", "ERROR", "--exit-with-parent"]
+            process = stack.enter_context(spawned(command, stdout=subprocess.PIPE))
+            assert process.stdout is not None
+            return process, process.stdout.readline().decode().split("grpc=")[1].split()[0]
+
+        active, address = start()
+        sent = 0
+        for _ in range(times):
+            standby, next_address = start()
+            async with _open(address) as peer, _open(next_address) as next_peer:
+                stub = FleetServiceStub(peer)
+                await stub.ListNodes(ListNodesRequest(), wait_for_ready=True, timeout=30)
+                client = Client(peer, f"load{sent}")
+                while len(client.measured.accepted_after) < 10:
+                    await client.send(100)
+                    sent += 100
+                    await asyncio.sleep(0.05)
+                await asyncio.sleep(random.random())
+                active.kill()
+                died = time.monotonic()
+                client.give_up()
+                while True:
+                    try:
+                        await FleetServiceStub(next_peer).ListNodes(ListNodesRequest(), timeout=1)
+                        break
+                    except grpc.aio.AioRpcError:
+                        await asyncio.sleep(0.01)
+                gaps.append(time.monotonic() - died)
+            active, address = standby, next_address
+    return {
+        "take-overs": len(gaps),
+        "unfinished at the last": sent,
+        "nobody served, median s": round(statistics.median(gaps), 2),
+        "nobody served, worst s": round(max(gaps), 2),
+    }
+
+
 def main() -> int:
     """Run the rows and print them."""
+    global database
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=20.0, help="length of each row")
     parser.add_argument("--rate", type=float, default=1000.0, help="requests a second of the row `steady`")
     parser.add_argument("--only", default="half,steady,peak,overload,fleet,fair", help="rows, separated by commas")
+    parser.add_argument(
+        "--store", default="sqlite", help="where the journal is: sqlite, postgres, or both, with a comma"
+    )
+    parser.add_argument("--times", type=int, default=10, help="take-overs of the row `takeover`")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     parser.add_argument(
         "--soak-seconds", type=float, default=3600.0, help="length of the row `soak`, if it is requested"
@@ -352,6 +417,7 @@ def main() -> int:
         "overload": lambda: overload(seconds),
         "fleet": lambda: steady(rate / 2, seconds, nodes=125, devices=8, lanes=4),
         "fair": lambda: fair(seconds),
+        "takeover": lambda: takeover(seconds, chosen.times),
         "soak": lambda: soak(rate / 5, chosen.soak_seconds),
     }
     print(
@@ -359,10 +425,16 @@ def main() -> int:
     )
     measured = {}
     for name in chosen.only.split(","):
-        measured[name] = asyncio.run(rows[name]())
-        print(f"\n{name}")
-        for what, value in measured[name].items():
-            print(f"  {what:<24} {value}", flush=True)
+        for store in chosen.store.split(","):
+            database = PostgresServer(durable=True) if store == "postgres" else None
+            try:
+                row = measured[name if store == "sqlite" else f"{name}, {store}"] = asyncio.run(rows[name]())
+            finally:
+                if database is not None:
+                    database.close()
+            print(f"\n{name}, {store}")
+            for what, value in row.items():
+                print(f"  {what:<24} {value}", flush=True)
     if chosen.json:
         chosen.json.write_text(json.dumps(measured, indent=2) + "\n")
     return 0

@@ -33,7 +33,15 @@ _SETTINGS = {
 class PostgresServer:
     """A server with its own data folder. Tests share it, each with a schema of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, durable: bool = False) -> None:
+        """Make and start a server.
+
+        Args:
+            durable: Whether a commit waits for the disk. Only measurements need that.
+        """
+        self._settings = dict(_SETTINGS)
+        if durable:
+            self._settings |= {"fsync": "on", "full_page_writes": "on", "autovacuum": "on", "shared_buffers": "256MB"}
         self._initdb, self._postgres = _program("initdb"), _program("postgres")
         self._numbers = itertools.count(1)
         self.folder = Path(tempfile.mkdtemp(prefix="kerneldyno-pg-"))
@@ -53,7 +61,7 @@ class PostgresServer:
 
     def start(self) -> None:
         """Start the server, and wait until it accepts connections."""
-        settings = [f"--{name}={value}" for name, value in _SETTINGS.items()]
+        settings = [f"--{name}={value}" for name, value in self._settings.items()]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 self._as_user([self._postgres, "-D", str(self.data), "-k", str(self.folder), *settings]),
