@@ -21,6 +21,8 @@ from kerneldyno.scheduler.clock import SystemClock
 #: Seconds that one attempt to connect may take.
 CONNECT_SECONDS = 3
 _POLL_MASKS = {Wait.R: select.POLLIN, Wait.W: select.POLLOUT, Wait.RW: select.POLLIN | select.POLLOUT}
+#: How often one wait writes without asking whether it can: what sending one statement of a pipeline needs.
+_WRITES_WITHOUT_POLL = 2
 _clock = SystemClock()
 Result = TypeVar("Result")
 
@@ -42,6 +44,12 @@ class PgConnection(psycopg.Connection[tuple[Any, ...]]):
         fileno = self.pgconn.socket
         try:
             state = next(gen)
+            # A socket is nearly always writable, and libpq keeps what it cannot send. To poll would release the interpreter
+            # lock, which may take milliseconds to get back from a busy event loop.
+            for _ in range(_WRITES_WITHOUT_POLL):
+                if state not in (Wait.W, Wait.RW):
+                    break
+                state = gen.send(Ready.W)
             poll.register(fileno, _POLL_MASKS[state])
             while True:
                 events = poll.poll(max(0.0, end - _clock.monotonic()) * 1000)

@@ -20,7 +20,7 @@ from kerneldyno.scheduler.clock import lived_seconds
 from kerneldyno.scheduler.core.model import Key
 from kerneldyno.scheduler.core.ports import Filter, RoleLostError, StoreUnreachableError
 from kerneldyno.scheduler.core.records import CachedResult, Quarantined, Record, Recovered, StoredEvaluation
-from kerneldyno.scheduler.failpoints import failpoint
+from kerneldyno.scheduler.failpoints import failpoint, is_armed
 from kerneldyno.scheduler.store.membership import MembershipFilter
 from kerneldyno.scheduler.store.postgres import writing
 from kerneldyno.scheduler.store.postgres.connection import PgConnection, connect, plain
@@ -67,8 +67,12 @@ SELECT j.id, j.share, p.payload, j.attempts, j.crashes, j.unlucky_nodes, j.token
     e.trace
 FROM jobs AS j JOIN payloads AS p ON p.number = j.number JOIN evaluations AS e ON e.number = j.number ORDER BY j.number
 """
+#: Fails with a division by zero if another scheduler has taken over, or if this batch or a later one is there already.
 _FENCE = """
-UPDATE scheduler_role SET batch = %s, last_evaluation = %s, last_result = %s WHERE epoch = %s AND batch < %s
+WITH fence AS (
+    UPDATE scheduler_role SET batch = %s, last_evaluation = %s, last_result = %s WHERE epoch = %s AND batch < %s RETURNING 1
+)
+SELECT 1 / count(*) FROM fence
 """
 
 
@@ -228,21 +232,26 @@ class PostgresStore:
             raise RoleLostError(self._tenure.lost)
         self._batch += 1
         number, epoch = doubtful or self._batch, self._tenure.epoch
+        stops = is_armed(place)
+        self._warned = False
+        self._doubtful = (records, number)
         with self._writer.use() as connection:
-            with connection.pipeline():
-                connection.execute("BEGIN")
-                fence = connection.execute(_FENCE, (number, *last, epoch, number))
-                if doubtful is None:
+            try:
+                # One round trip. If the fence fails, the server skips the rest up to the end of the pipeline.
+                with connection.pipeline():
+                    connection.execute("BEGIN")
+                    connection.execute(_FENCE.encode(), (number, *last, epoch, number))
                     growth = send(connection)
-            if doubtful is not None and fence.rowcount == 1:  # it was not there
-                growth = send(connection)
-            elif fence.rowcount != 1:
+                    if not stops:
+                        connection.execute("COMMIT")
+            except psycopg.errors.DivisionByZero:
+                connection.execute("ROLLBACK")
                 self._examine(connection, number, epoch)
                 growth = Growth  # the totals were counted after it had been committed
-            failpoint(place)
-            self._warned = False
-            self._doubtful = (records, number)
-            connection.execute("COMMIT")
+            else:
+                if stops:
+                    failpoint(place)
+                    connection.execute("COMMIT")
             if self._warned:
                 raise psycopg.OperationalError("the commit did not wait for the synchronous standby")
             self._doubtful = None
@@ -250,7 +259,7 @@ class PostgresStore:
             self._totals = Growth(self._totals.finished + grown.finished, self._totals.size + grown.size)
 
     def _examine(self, connection: PgConnection, number: int, epoch: int) -> None:
-        """Find out why the fence refused. Return if the batch is there already, and make its commit durable again."""
+        """Find out why the fence failed. Return if the batch is there already, and is durable."""
         row = connection.execute("SELECT epoch, batch, address FROM scheduler_role").fetchone()
         assert row is not None, "a migration inserts the row, and nothing deletes it"
         if row[0] != epoch:
@@ -258,7 +267,7 @@ class PostgresStore:
             raise RoleLostError(self._tenure.lost)
         assert row[1] == number, "numbers of batches only grow"
         # If its COMMIT was not confirmed by the replicas, this one is, and it comes later in the log.
-        connection.execute("UPDATE scheduler_role SET batch = batch")
+        connection.execute("UPDATE scheduler_role SET batch = batch WHERE epoch = %s", (epoch,))
 
     def _with_digests(self, digests: Sequence[bytes]) -> set[bytes]:
         with self._writer.use() as connection:
