@@ -19,6 +19,7 @@ from kerneldyno.scheduler.core.records import Drained
 from kerneldyno.scheduler.settings import Settings, without_password
 from kerneldyno.scheduler.store.journal import GroupCommitJournal
 from kerneldyno.scheduler.store.postgres import durability, migrations
+from kerneldyno.scheduler.store.postgres.columns import column
 from kerneldyno.scheduler.store.postgres.connection import PgConnection, connect
 from kerneldyno.scheduler.store.postgres.contender import Contender
 from kerneldyno.scheduler.store.postgres.migrations import Migration
@@ -385,6 +386,25 @@ async def test_a_journal_that_lost_its_role_ends_and_tells_nobody(url: str, capl
     assert "event=journal_records_lost records=1" in caplog.text
     former.close()
     store.close()
+
+
+# Columns
+
+
+def test_columns_arrive_as_they_were_sent(store: PostgresStore) -> None:
+    values: dict[str, list[Any]] = {
+        "bool": [True, None, False],
+        "bytea": [b"", b"\x00\xff", None],
+        "int": [0, -(1 << 31), (1 << 31) - 1],
+        "bigint": [0, -(1 << 63), None, (1 << 63) - 1],
+        "text": ["", None, "a\x00\x01b", "\U0001f600", "NULL", "{}"],
+        "float8": [0.0, -1.5e300, 7, None],
+    }
+    with store._writer.use() as connection:
+        for kind, sent in values.items():
+            query = f"SELECT * FROM unnest(%s::{kind}[])"
+            assert [row[0] for row in connection.execute(query.encode(), [column(kind, sent)])] == sent
+            assert connection.execute(query.encode(), [column(kind, [])]).fetchall() == []
 
 
 # Settings

@@ -23,6 +23,7 @@ from kerneldyno.scheduler.core.records import CachedResult, Quarantined, Record,
 from kerneldyno.scheduler.failpoints import failpoint, is_armed
 from kerneldyno.scheduler.store.membership import MembershipFilter
 from kerneldyno.scheduler.store.postgres import writing
+from kerneldyno.scheduler.store.postgres.columns import register
 from kerneldyno.scheduler.store.postgres.connection import PgConnection, connect, plain
 from kerneldyno.scheduler.store.postgres.role import session_name
 from kerneldyno.scheduler.store.postgres.tenure import Tenure
@@ -283,6 +284,7 @@ class PostgresStore:
         return connect(self._url, name=name, limit_seconds=limit_seconds, settings=settings)
 
     def _writer_opened(self, connection: PgConnection) -> None:
+        register(connection)
         connection.add_notice_handler(self._noticed)
         # Never less than the disk and the synchronous standbys of the server, whatever the default of database or role is.
         connection.execute(

@@ -7,13 +7,16 @@ pipeline, without waiting for the answers in between.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from psycopg import Cursor
 
+from kerneldyno.scheduler.store.postgres.columns import column
 from kerneldyno.scheduler.store.postgres.connection import PgConnection
 from kerneldyno.scheduler.store.row_batch import Row, RowBatch, to_json
 
@@ -184,5 +187,14 @@ def in_lines(labels: str) -> str:
 
 def _bulk(connection: PgConnection, statement: str, rows: Iterable[Sequence[Any]]) -> Cursor[Row] | None:
     """Send `statement` with one array for each column of `rows`; nothing if there are no rows."""
-    columns = [list(column) for column in zip(*rows, strict=True)]
-    return connection.execute(statement.encode(), columns) if columns else None
+    columns = list(zip(*rows, strict=True))
+    if not columns:
+        return None
+    query, kinds = _prepared(statement)
+    return connection.execute(query, [column(kind, values) for kind, values in zip(kinds, columns, strict=True)])
+
+
+@lru_cache
+def _prepared(statement: str) -> tuple[bytes, list[str]]:
+    """Return a statement as bytes, and the types of its arrays."""
+    return statement.encode(), re.findall(r"%s::(\w+)\[\]", statement)
