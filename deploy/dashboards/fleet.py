@@ -186,6 +186,24 @@ SCHEDULER = [
         Query(rate(scheduler("grpc_server_handled_total", 'grpc_code!="OK"')), "failed calls a second"),
         width=6,
     ),
+    lines(
+        "Store: a write, and reads in the event loop",
+        "The 99th percentiles. In PostgreSQL, a read of a known id or digest takes a round trip, in which the event loop "
+        "does nothing else.",
+        "s",
+        Query(quantile(0.99, scheduler("kerneldyno_store_seconds", 'operation="write"')), "write"),
+        Query(quantile(0.99, scheduler("kerneldyno_store_seconds", 'operation="find"')), "find"),
+        width=12,
+    ),
+    lines(
+        "Schedulers by role, and take-overs",
+        "One must be active. Standbys exist only with a journal in PostgreSQL. An uncertain scheduler answers nobody, "
+        "because another one may have taken over.",
+        "none",
+        Query(f"sum by (role) ({scheduler('kerneldyno_role')})", "{{role}}"),
+        Query(f"max({scheduler('kerneldyno_takeovers_total')})", "take-overs so far"),
+        width=12,
+    ),
 ]
 
 BOARD = board(
