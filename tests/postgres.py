@@ -1,4 +1,4 @@
-"""A real PostgreSQL server for tests, on a Unix socket in a temporary folder. The fixture `postgres` starts it."""
+"""A real PostgreSQL server for tests, with its data in a temporary folder. The fixture `postgres` starts it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 from urllib.parse import quote
 
 from tests.needed import needs
-from tests.waiting import wait_until
+from tests.waiting import free_port, wait_until
 
 #: Where Debian keeps the server's programs, which are not on the PATH.
 _DEBIAN = "/usr/lib/postgresql"
 #: Nothing here tests the disk of the machine, and a test's server is small.
 _SETTINGS = {
-    "listen_addresses": "",
+    "listen_addresses": "127.0.0.1",
     "fsync": "off",
     "full_page_writes": "off",
     "wal_level": "minimal",
@@ -39,7 +39,9 @@ class PostgresServer:
         Args:
             durable: Whether a commit waits for the disk. Only measurements need that.
         """
-        self._settings = dict(_SETTINGS)
+        self.port = free_port()
+        """Its port on this machine; most connections use a Unix socket."""
+        self._settings = {**_SETTINGS, "port": str(self.port)}
         if durable:
             self._settings |= {"fsync": "on", "full_page_writes": "on", "autovacuum": "on", "shared_buffers": "256MB"}
         self._initdb, self._postgres = _program("initdb"), _program("postgres")
@@ -93,7 +95,12 @@ class PostgresServer:
     @property
     def url(self) -> str:
         """The URL of the database."""
-        return f"postgresql:///postgres?host={quote(str(self.folder), safe='')}&user=test"
+        return f"postgresql:///postgres?host={quote(str(self.folder), safe='')}&port={self.port}&user=test"
+
+    def over(self, address: str, url: str) -> str:
+        """Return the URL of a schema for connections over TCP to `address`, for example of a proxy."""
+        options = url.partition("&options=")[2]
+        return f"postgresql://test@{address}/postgres?sslmode=disable&options={options}"
 
     def execute(self, statement: str, url: str | None = None) -> list[tuple[object, ...]]:
         """Run a statement in a connection of its own; return its rows, if it has some."""

@@ -261,6 +261,42 @@ async def test_a_scheduler_that_was_stopped_tells_nobody_anything_after_the_take
             assert refused.serving == second.address
 
 
+async def test_a_scheduler_that_is_cut_off_from_the_database_ends_and_the_other_one_serves(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    url = postgres.schema()
+    async with Proxy(f"127.0.0.1:{postgres.port}") as cable:
+        first = Scheduler(postgres.over(cable.address, url), tmp_path, "first")
+        second = Scheduler(url, tmp_path, "second")
+        try:
+            await first.start()
+            await second.start()
+            async with connected(first.address) as peer:
+                old, stream = SchedulerServiceStub(peer), Client(SchedulerServiceStub(peer), "before")
+                await stream.send(request("waits"))
+                await stream.until(lambda: stream.accepted == ["waits"])
+                cable.stall()  # nothing is closed, and no packet is refused: a switch that drops everything
+                await stream.send(request("lost"))
+                await serves(second.address)
+                refused = await failure(old.GetEvaluation(pb.GetEvaluationRequest(id="x", client_id="c"), timeout=10))
+                assert isinstance(refused, errors.StandbyError), "it cannot know, but it doubts"
+                with pytest.raises(grpc.aio.AioRpcError) as ended:
+                    await stream.read_to_the_end(10)
+                assert isinstance(errors.from_rpc_error(ended.value), errors.StandbyError)
+                assert (stream.accepted, stream.results) == (["waits"], {})
+                assert await health(peer) == health_pb2.HealthCheckResponse.NOT_SERVING
+                await cable.heal()
+                assert await first.ended() == 1
+            async with connected(second.address) as peer, node(second.address, "n1"):
+                again = Client(SchedulerServiceStub(peer), "before")
+                await again.send(attach=("waits", "lost"))
+                assert (await again.finish())["waits"].outcome == Outcome.CORRECT
+                assert again.unknown == ["lost"], "it was told to nobody"
+        finally:
+            for one in (first, second):
+                await one.close()
+
+
 async def test_after_a_graceful_stop_the_standby_serves_at_once(postgres: PostgresServer, tmp_path: Path) -> None:
     async with pair(postgres, tmp_path) as (first, second):
         first.signal(signal.SIGTERM)

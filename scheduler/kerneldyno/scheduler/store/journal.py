@@ -76,6 +76,7 @@ class GroupCommitJournal:
         self._waking = False
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._closing = threading.Event()
+        self._ended = asyncio.Event()  # set when another scheduler has taken over the store
         self._trim_at = 0.0
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
@@ -116,12 +117,11 @@ class GroupCommitJournal:
 
     async def close(self, timeout: float = CLOSE_SECONDS) -> bool:
         """Write pending records and stop the thread. Return False if they could not be written in `timeout` seconds."""
-        try:
-            if not self._closing.is_set():
-                async with asyncio.timeout(timeout):
-                    await self.committed()
-        except TimeoutError:
-            pass
+        written = asyncio.ensure_future(self.committed())
+        ended = asyncio.ensure_future(self._ended.wait())
+        await asyncio.wait((written, ended), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        for waiting in (written, ended):
+            waiting.cancel()
         if self.pending:
             reason = self.stalled or "the store is too slow"
             _log.error("event=journal_records_lost records=%d reason=%r", self.pending, reason)
@@ -145,6 +145,11 @@ class GroupCommitJournal:
             _log.error("event=journal_stalled retry_seconds=%g reason=%r", RETRY_SECONDS, reason)
         self.stalled = reason
         self.observer.batch_failed(reason)
+
+    def _on_lost(self, reason: str) -> None:
+        """Note that no record will be written any more. Nobody was told of those that are pending, and nobody will be."""
+        self._on_failed(reason)
+        self._ended.set()
 
     def _make_calls(self) -> None:
         if self._calling:
@@ -180,8 +185,8 @@ class GroupCommitJournal:
                 failpoint("before_commit")
                 self._store.write(batch)
             except RoleLostError as error:
-                self._tell(self._on_failed, str(error))
-                self._closing.set()  # nobody was told of these records, and nobody ever will be
+                self._closing.set()
+                self._tell(self._on_lost, str(error))
                 return
             except (OSError, sqlite3.OperationalError) as error:
                 self._tell(self._on_failed, f"the store cannot be written: {error}")
