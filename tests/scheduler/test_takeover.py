@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 import time
+import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -42,14 +43,24 @@ class Scheduler:
     """A scheduler process that shares a store."""
 
     def __init__(self, url: str, folder: Path, name: str) -> None:
-        self.address = f"127.0.0.1:{free_port()}"
+        self.address, self.metrics = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
         self._url, self._log = url, folder / f"{name}.log"
         self.process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
         """Start it, and wait until it listens."""
-        options = ["--listen", self.address, "--metrics", "off", "--advertise", self.address, "--exit-with-parent"]
-        options += ["--store", self._url, "--store-lease", str(LEASE), "--lease", "3", "--heartbeat", "0.5"]
+        options = ["--listen", self.address, "--metrics", self.metrics, "--advertise", self.address]
+        options += [
+            "--exit-with-parent",
+            "--store",
+            self._url,
+            "--store-lease",
+            str(LEASE),
+            "--lease",
+            "3",
+            "--heartbeat",
+            "0.5",
+        ]
         with self._log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "kerneldyno.scheduler", *options), stdout=asyncio.subprocess.PIPE, stderr=log
@@ -66,6 +77,11 @@ class Scheduler:
         """Wait for its end; return its exit status."""
         assert self.process is not None
         return await asyncio.wait_for(self.process.wait(), 30)
+
+    async def page(self) -> str:
+        """Return its metrics page."""
+        where = f"http://{self.metrics}/metrics"
+        return await asyncio.to_thread(lambda: str(urllib.request.urlopen(where, timeout=10).read(), "utf-8"))
 
     async def close(self) -> None:
         """Kill it if it lives."""
@@ -112,6 +128,13 @@ async def serves(address: str, seconds: float = 15) -> float:
                 if await health(peer) == health_pb2.HealthCheckResponse.SERVING:
                     return time.monotonic() - began
             await asyncio.sleep(0.02)
+
+
+async def eventually_on(one: Scheduler, line: str) -> None:
+    """Wait until its metrics page has `line`."""
+    async with asyncio.timeout(10):
+        while line not in await one.page():  # noqa: ASYNC110 - the page of another process
+            await asyncio.sleep(0.05)
 
 
 async def stream_failure(call: Any, first: Any = None) -> errors.KernelDynoError:
@@ -299,9 +322,13 @@ async def test_a_scheduler_that_is_cut_off_from_the_database_ends_and_the_other_
 
 async def test_after_a_graceful_stop_the_standby_serves_at_once(postgres: PostgresServer, tmp_path: Path) -> None:
     async with pair(postgres, tmp_path) as (first, second):
+        assert 'kerneldyno_role{role="active"} 1.0' in await first.page()
+        await eventually_on(second, 'kerneldyno_role{role="standby"} 1.0')
         first.signal(signal.SIGTERM)
         assert await first.ended() == 0
         assert await serves(second.address) < LEASE
+        await eventually_on(second, 'kerneldyno_role{role="active"} 1.0')
+        assert "\nkerneldyno_epoch 2.0" in await second.page()
         assert re.search(r"event=role_taken epoch=2 former_released=True .* takeovers=0", second.log)
 
 
