@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
@@ -33,11 +34,19 @@ _SETTINGS = {
 class PostgresServer:
     """A server with its own data folder. Tests share it, each with a schema of its own."""
 
-    def __init__(self, *, durable: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        durable: bool = False,
+        settings: Mapping[str, str] | None = None,
+        replica_of: PostgresServer | None = None,
+    ) -> None:
         """Make and start a server.
 
         Args:
             durable: Whether a commit waits for the disk. Only measurements need that.
+            settings: Further settings.
+            replica_of: The primary that the server follows; None for an empty primary.
         """
         self.port = free_port()
         """Its port on this machine; most connections use a Unix socket."""
@@ -52,6 +61,15 @@ class PostgresServer:
         self._user = "postgres" if _exists("postgres") else "nobody"
         if os.getuid() == 0:
             shutil.chown(self.folder, self._user)
+        self._settings |= settings or {}
+        if replica_of is not None:
+            source = ["-h", str(replica_of.folder), "-p", str(replica_of.port), "-U", "test"]
+            self._run([_program("pg_basebackup"), "-D", str(self.data), "-R", "-c", "fast", "--no-sync", *source])
+            with (self.data / "postgresql.auto.conf").open("a") as file:  # under this name commits wait for it
+                source_text = f"host={replica_of.folder} port={replica_of.port} user=test application_name=replica"
+                file.write(f"primary_conninfo = '{source_text}'\n")
+            self.start()
+            return
         command = [self._initdb, "--no-sync", "-D", str(self.data), "-U", "test", "-A", "trust", "-E", "UTF8"]
         self._run([*command, "--locale=C.UTF-8"])
         self.start()
