@@ -22,7 +22,7 @@ COPY corpus/attacks corpus/attacks
 COPY corpus/honest corpus/honest
 COPY corpus/problems corpus/problems
 RUN python -m venv /opt/kerneldyno \
- && /opt/kerneldyno/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt '.[scheduler,tracing]' \
+ && /opt/kerneldyno/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt '.[scheduler,postgres,tracing]' \
  && export PATH="/opt/kerneldyno/bin:$PATH" \
  && { test -z "${VERSION}" || test "$(kerneldyno --version)" = "kerneldyno ${VERSION}"; }
 

@@ -43,7 +43,7 @@ def _server(postgres: PostgresServer) -> None:
 
 TestPostgresMachine = PostgresMachine.TestCase
 TestPostgresMachine.settings = settings(
-    max_examples=sampling.examples(24),
+    max_examples=sampling.examples(16),
     stateful_step_count=60,
     deadline=None,
     derandomize=True,

@@ -357,7 +357,7 @@ def check(where: str, told: list[int]) -> int:
 def test_kill_at_any_instant_loses_nothing_that_was_acknowledged(durable: str) -> None:
     draw = random.Random(11)
     total = 0
-    for _ in range(25 if durable.startswith("sqlite:") else 12):
+    for _ in range(25 if durable.startswith("sqlite:") else 8):
         with writer(durable) as process:
             assert process.stdout is not None
             first = process.stdout.readline()

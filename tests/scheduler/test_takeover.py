@@ -357,7 +357,7 @@ async def test_a_restart_of_the_database_changes_no_role_and_loses_no_node(tmp_p
             refused = await failure(stub.GetEvaluation(pb.GetEvaluationRequest(id="r0", client_id="c"), timeout=5))
             assert isinstance(refused, errors.StandbyError)
             assert (refused.serving, (refused.retry_seconds or 0) > 0.5) == ("", True)
-            await asyncio.sleep(2.0)  # longer than the lease of the node
+            await asyncio.sleep(1.6)  # longer than the lease of the node
             await asyncio.to_thread(server.start)
             results = await asyncio.wait_for(running, 30)
             assert sorted(result.id for result in results) == sorted(one.id for one in requests)

@@ -47,14 +47,17 @@ async def turn(settings: Settings, stop: asyncio.Event, listening: Listening) ->
     contender = Contender(
         settings.store, settings.store_name, address=address, lease_seconds=settings.store_lease_seconds
     )
+    taken: tuple[Settings, Store] | None = None
     try:
         await asyncio.to_thread(contender.prepare)
         await asyncio.to_thread(contender.look)
         if contender.due and (store := await asyncio.to_thread(contender.take)) is not None:
-            return settings, store
-        return await _stand_by(settings, contender, stop, listening)
+            taken = settings, store
+        else:
+            taken = await _stand_by(settings, contender, stop, listening)
+        return taken
     finally:
-        if stop.is_set():
+        if taken is None:
             contender.close()
 
 

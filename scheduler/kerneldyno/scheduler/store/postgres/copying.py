@@ -19,6 +19,7 @@ import psycopg
 from kerneldyno.scheduler.core.ports import StoreError, StoreUnreachableError
 from kerneldyno.scheduler.store.postgres.connection import PgConnection, connect, plain
 from kerneldyno.scheduler.store.postgres.contender import Contender
+from kerneldyno.scheduler.store.postgres.store import PostgresStore
 from kerneldyno.scheduler.store.postgres.writing import in_lines
 from kerneldyno.scheduler.store.row_batch import Row, to_json
 from kerneldyno.scheduler.store.sqlite import SqliteStore
@@ -173,23 +174,33 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
 @contextlib.contextmanager
 def _taken(url: str, name: str) -> Iterator[tuple[PgConnection, int]]:
     """Yield a connection to the database, and the epoch by which this process is its active scheduler."""
-    contender = Contender(url, name, lease_seconds=LEASE_SECONDS)
-    contender.prepare()
-    contender.look()
-    first = contender.claim
-    while not contender.due:
-        time.sleep(contender.pause_seconds)
-        contender.look()
-        if first is None or contender.claim is None or contender.claim.life != first.life:
-            raise StoreError(f"{name} is in use by a scheduler ({first.address if first else ''}); stop it first")
-    store = contender.take()
-    if store is None:
-        raise StoreError(f"a scheduler has just taken {name} over; stop it first")
+    store = _take(Contender(url, name, lease_seconds=LEASE_SECONDS), name)
     try:
         with connect(url, name="kerneldyno copy", limit_seconds=STATEMENT_SECONDS) as connection:
             yield connection, store.tenure.epoch
     finally:
         store.close()
+
+
+def _take(contender: Contender, name: str) -> PostgresStore:
+    """Take the database over as a scheduler would, but only if none is active."""
+    store = None
+    try:
+        contender.prepare()
+        contender.look()
+        first = contender.claim
+        while not contender.due:
+            time.sleep(contender.pause_seconds)
+            contender.look()
+            if first is None or contender.claim is None or contender.claim.life != first.life:
+                raise StoreError(f"{name} is in use by a scheduler ({first.address if first else ''}); stop it first")
+        store = contender.take()
+        if store is None:
+            raise StoreError(f"a scheduler has just taken {name} over; stop it first")
+        return store
+    finally:
+        if store is None:
+            contender.close()
 
 
 @contextlib.contextmanager
