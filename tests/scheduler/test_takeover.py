@@ -21,6 +21,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from kerneldyno.client import AsyncClient
 from kerneldyno.rpc import channel, errors
 from kerneldyno.scheduler import standby
+from kerneldyno.scheduler.shared import holding_of
 from kerneldyno.testing.scripted_node import node
 from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
 from kerneldyno.v1 import scheduler_service_pb2 as pb
@@ -184,10 +185,11 @@ async def test_a_standby_refuses_each_call_and_names_the_active_one(postgres: Po
         assert (sample(app, "epoch"), sample(app, "role", role="active"), sample(app, "takeovers_total")) == (1, 1, 0)
         assert (sample(app, "store_seconds_count", operation="recover") or 0) == 1
     # The active one ended in order, and released its role.
-    began = time.monotonic()
     turn = await asyncio.wait_for(waiting, 10)
-    assert time.monotonic() - began < LEASE / 2
     assert turn is not None
+    held = holding_of(turn[1])
+    assert held is not None
+    assert (held.epoch, held.takeovers, held.certain) == (2, 0, True), "it waited for no lease to end"
     assert turn[0].listen == listening.result(), "it keeps its port"
     assert turn[1].recover().jobs == []
     await asyncio.to_thread(turn[1].close)
@@ -222,7 +224,7 @@ async def test_kill_9_of_the_active_scheduler_under_load_loses_and_doubles_nothi
         began = time.monotonic()
         front.upstream = ("127.0.0.1", int(second.address.rpartition(":")[2]))
         await serves(second.address)
-        assert time.monotonic() - began < LEASE + 2.5
+        assert time.monotonic() - began < LEASE + 5
         await asyncio.wait_for(asyncio.gather(*clients), 60)
         await eventually(lambda: not any(fake.attempts for fake in fakes))
         assert "event=role_taken epoch=2 former_released=False" in second.log
@@ -326,7 +328,7 @@ async def test_after_a_graceful_stop_the_standby_serves_at_once(postgres: Postgr
         await eventually_on(second, 'kerneldyno_role{role="standby"} 1.0')
         first.signal(signal.SIGTERM)
         assert await first.ended() == 0
-        assert await serves(second.address) < LEASE
+        assert await serves(second.address) < 5
         await eventually_on(second, 'kerneldyno_role{role="active"} 1.0')
         assert "\nkerneldyno_epoch 2.0" in await second.page()
         assert re.search(r"event=role_taken epoch=2 former_released=True .* takeovers=0", second.log)
