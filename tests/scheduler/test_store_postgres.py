@@ -137,6 +137,8 @@ def test_who_was_taken_over_from_can_write_and_delete_nothing(url: str) -> None:
     with pytest.raises(RoleLostError):
         former.trim(max_results=0, max_bytes=0, older_than_wall=1e9)
     assert (former.tenure.certain, former.tenure.successor) == (False, "b:1")
+    with pytest.raises(StoreUnreachableError, match="took over with epoch 2"):
+        former.find(key("a"))  # what it would read may be outdated by what the other one decides
     former.close()
     assert names(store) == ["a"]
     store.write([accepted("b")])

@@ -159,6 +159,7 @@ class PostgresStore:
         """Return the evaluation with this key, or None if it is unknown or was deleted. Raises StoreUnreachableError."""
         if not self._membership.may_have_key(key):
             return None
+        self._require_role()
         with self._reader.use(pause=True) as connection:
             query = f"{_EVALUATION} WHERE e.client_id = %s AND e.id = %s"
             row = connection.execute(query.encode(), key).fetchone()
@@ -168,6 +169,7 @@ class PostgresStore:
         """Return the newest cacheable result of `digest` on one of `environments`. Raises StoreUnreachableError."""
         if not self._membership.may_have_digest(digest):
             return None
+        self._require_role()
         with self._reader.use(pause=True) as connection:
             rows = connection.execute(_RESULTS_OF_DIGEST.encode(), (digest,)).fetchall()
         for number, *row in rows:
@@ -269,6 +271,16 @@ class PostgresStore:
         assert row[1] == number, "numbers of batches only grow"
         # If its COMMIT was not confirmed by the replicas, this one is, and it comes later in the log.
         connection.execute("UPDATE scheduler_role SET batch = batch WHERE epoch = %s", (epoch,))
+
+    def _require_role(self) -> None:
+        """Raise StoreUnreachableError if this process may not be the active scheduler: others may have written meanwhile.
+
+        It also keeps the event loop from connecting again and again to a database that does not answer.
+        """
+        if not self._tenure.certain:
+            raise StoreUnreachableError(
+                self._tenure.lost or "PostgreSQL confirmed the role of this scheduler too long ago"
+            )
 
     def _with_digests(self, digests: Sequence[bytes]) -> set[bytes]:
         with self._writer.use() as connection:
