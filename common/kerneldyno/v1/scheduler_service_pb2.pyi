@@ -661,7 +661,7 @@ class SchedulerServiceGetCapabilitiesResponse(_message.Message):
     running: _builtins.int
     """Running attempts; evaluations of the same work share one."""
     store: _builtins.str
-    """Where the scheduler keeps accepted work: "sqlite", or "memory" (a crash then loses it)."""
+    """Where the scheduler keeps accepted work: "sqlite", "postgres", or "memory" (a crash then loses it)."""
     journal_stalled: _builtins.str
     """Why the scheduler cannot write its journal at the moment; until it can, it accepts nothing and reports no result.
     Empty when all is well.
