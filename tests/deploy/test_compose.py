@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
+from kerneldyno.scheduler.__main__ import STORE_VARIABLE
 from tests.deploy.deploy_files import DEPLOY, accepted, load, value
 
 COMPOSE = DEPLOY / "compose"
-FILES = ("compose.yaml", "per-gpu.yaml", "namespaces.yaml", "per-gpu-namespaces.yaml")
+FILES = ("compose.yaml", "per-gpu.yaml", "namespaces.yaml", "per-gpu-namespaces.yaml", "two-schedulers.yaml")
 
 
 def test_they_keep_to_the_specification(tmp_path: Path) -> None:
@@ -66,9 +67,30 @@ def test_services_know_their_options_and_have_time_to_drain(service: str) -> Non
     assert fields["cap_drop"] == ["ALL"]
 
 
+def test_two_schedulers_share_a_store_and_everybody_knows_both() -> None:
+    (fields,) = load(COMPOSE / "two-schedulers.yaml")
+    services = fields["services"]
+    schedulers = [name for name in services if name.startswith("scheduler")]
+    assert len(schedulers) == 2
+    for name in schedulers:
+        service = services[name]
+        assert accepted("scheduler", service["command"])
+        assert value(service["command"], "--store") is None, "a password on a command line can be read by anybody"
+        assert service["environment"][STORE_VARIABLE].startswith("postgresql://")
+        assert value(service["command"], "--advertise") == f"{name}:50051"
+        assert service["depends_on"] == {"database": {"condition": "service_healthy"}}
+        assert "store" in service["networks"]
+    options = [word.replace("${KERNELDYNO_SANDBOX:-require}", "require") for word in services["evaluator"]["command"]]
+    assert accepted("evaluator", options)
+    assert value(options, "--scheduler") == ",".join(f"{name}:50051" for name in schedulers)
+    assert services["database"]["networks"] == ["store"]
+    assert "ports" not in services["database"]
+
+
 def test_only_loopback_is_published() -> None:
-    (compose,) = load(COMPOSE / "compose.yaml")
-    published = [port for service in compose["services"].values() for port in service.get("ports", ())]
+    files = [load(COMPOSE / name)[0] for name in ("compose.yaml", "two-schedulers.yaml")]
+    compose = files[0]
+    published = [port for file in files for service in file["services"].values() for port in service.get("ports", ())]
     assert published
     assert all(port.startswith("127.0.0.1:") for port in published)
     assert "ports" not in compose["services"]["evaluator"]
@@ -136,7 +158,7 @@ def test_compose_merges_them() -> None:
     files = [word for name in FILES for word in ("-f", str(COMPOSE / name))]
     done = subprocess.run(
         [docker, "compose", *files, "--profile", "8-gpus", "config", "--format", "json"],
-        env={**os.environ, "GRAFANA_PASSWORD": "x", "KERNELDYNO_CPUS_3": "24-31"},
+        env={**os.environ, "GRAFANA_PASSWORD": "x", "KERNELDYNO_DATABASE_PASSWORD": "x", "KERNELDYNO_CPUS_3": "24-31"},
         capture_output=True,
         text=True,
         timeout=60,
