@@ -1,6 +1,6 @@
 """Take-overs between real schedulers with one journal: no evaluation is lost or doubled, and each verdict stays as told.
 
-The clients and nodes are real ones with both addresses; see pair.py for how a take-over happens.
+The clients and nodes are real ones with both addresses; see pair.py and shared_pair.py for how a take-over happens.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from kerneldyno.testing.scripted_node import node
 from kerneldyno.v1.evaluation_pb2 import STAGE_DONE
 from tests.chaos.checker import check
 from tests.chaos.clients import audit, request, workload
+from tests.chaos.cluster import Cluster
 from tests.evaluator.fleet_harness import proxy_to
 from tests.failover.pair import Pair
+from tests.failover.shared_pair import SharedPair
 from tests.failover.standby import standby
 from tests.scheduler.rewards_harness import turn
 from tests.scheduler.scheduler_harness import scheduler
@@ -42,14 +44,23 @@ async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
         yield running
 
 
-def started(pair: Pair) -> Counter[str]:
+@pytest.fixture(params=["one after the other", "postgres"])
+async def either(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Pair | SharedPair]:
+    """Two schedulers of which the second one starts when the first is dead, or two that share a PostgreSQL."""
+    shared = request.param == "postgres"
+    made = SharedPair(tmp_path, request.getfixturevalue("postgres").schema()) if shared else Pair(tmp_path)
+    async with made as running:
+        yield running
+
+
+def started(pair: Cluster) -> Counter[str]:
     """Return how many attempts the nodes have started for each piece of work."""
     return Counter(
         one["work"] for one in pair.events() if (one.op, one.kind) == ("attempt", "invoke") and "work" in one.fields
     )
 
 
-async def test_evaluations_survive_two_take_overs(pair: Pair) -> None:
+async def test_evaluations_survive_two_take_overs(either: Pair | SharedPair) -> None:
     """Nothing is lost or doubled, and every reader of a verdict gets the same bytes, before and after."""
     ids = {f"c{client}": [f"c{client}-{number}" for number in range(400)] for client in range(2)}
     told: Counter[str] = Counter()
@@ -57,23 +68,23 @@ async def test_evaluations_survive_two_take_overs(pair: Pair) -> None:
     async def drive(name: str) -> None:
         # No work twice: what is asked for again before the nodes are back may run again, as after any restart.
         load = workload(name, len(ids[name]), random.Random(name), repeats=0.0)
-        async with AsyncClient(pair.address, client_id=name, window=64, reconnect_timeout=60) as client:
+        async with AsyncClient(either.address, client_id=name, window=64, reconnect_timeout=60) as client:
             async for result in client.evaluate(load):
                 told[result.id] += 1
 
     driving = [asyncio.create_task(drive(name)) for name in ids]
     for share in (0.25, 0.6):
         await eventually(lambda share=share: told.total() >= share * 800)
-        await pair.take_over()
+        await either.take_over()
     await asyncio.gather(*driving)
     assert told == Counter(id for many in ids.values() for id in many)
     for name, many in ids.items():
-        await audit(pair.active, name, many, pair.history)
-    assert check(pair.events()) == []
-    print(f"down for {', '.join(f'{seconds:.2f}' for seconds in pair.down_seconds)} s")
+        await audit(either.active, name, many, either.history)
+    assert check(either.events()) == []
+    print(f"down for {', '.join(f'{seconds:.2f}' for seconds in either.down_seconds)} s")
 
 
-async def test_every_turn_of_a_training_step_is_answered_once(pair: Pair) -> None:
+async def test_every_turn_of_a_training_step_is_answered_once(either: Pair | SharedPair) -> None:
     """16 trajectories of 3 turns, each turn sent when the one before is answered; a take-over in the middle."""
     answers: Counter[str] = Counter()
 
@@ -85,13 +96,13 @@ async def test_every_turn_of_a_training_step_is_answered_once(pair: Pair) -> Non
             assert scored.reward == pytest.approx(2.3)
             answers[name] += 1
 
-    async with AsyncClient(pair.address) as client, client.reward_stream("kevin") as stream:
+    async with AsyncClient(either.address) as client, client.reward_stream("kevin") as stream:
         running = [asyncio.create_task(trajectory(stream, number)) for number in range(16)]
         await eventually(lambda: answers.total() >= 20)
-        await pair.take_over()
+        await either.take_over()
         await asyncio.gather(*running)
     assert answers == Counter(f"t{number}-{index}" for number in range(16) for index in range(3))
-    assert max(started(pair).values()) == 1, "no turn ran twice"
+    assert max(started(either).values()) == 1, "no turn ran twice"
 
 
 async def test_single_calls_survive_a_take_over(pair: Pair) -> None:

@@ -396,7 +396,8 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
             )
             for job in core.evaluations.jobs.values()
         }
-        return jobs, core.fleet._drained, core.quarantine.entries()
+        quarantined = sorted(core.quarantine.entries(), key=lambda each: (each.since_wall, each.digest))
+        return jobs, core.fleet._drained, quarantined
 
     # Nodes
 

@@ -34,6 +34,7 @@ NEEDS = {
     "kerneldyno.deploy.health": "scheduler",
     "kerneldyno.deploy.ray": "ray",
     "kerneldyno.scheduler": "scheduler",
+    "kerneldyno.scheduler.standby": "postgres",
     "kerneldyno.scheduler.store.postgres": "postgres",
     "kerneldyno.evaluator": "evaluator",
     "kerneldyno.testing": BASE,

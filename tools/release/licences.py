@@ -30,6 +30,8 @@ ALLOWED = frozenset(
 EXCEPTIONS = {
     "certifi": ("MPL-2.0", "copyleft of its own files alone, which are passed on unchanged"),
     "tqdm": ("MPL-2.0 AND MIT", "copyleft of its own files alone, which are passed on unchanged"),
+    "psycopg": ("LGPL-3.0-only", "a library that users install beside ours and may exchange; passed on unchanged"),
+    "psycopg-binary": ("LGPL-3.0-only", "the same"),
     "nvidia-*": ("LicenseRef-NVIDIA", "CUDA's libraries, which torch for GPUs asks for: NVIDIA lets them be passed on"),
     "cuda-*": ("LicenseRef-NVIDIA", "the same"),
 }

@@ -97,7 +97,7 @@ class Lane:
         self._planned = self._beside = self._kept = 0
         self._announce = announce
         self._stages = Stages(tell)
-        self._record = Record(shares=spec.tolerance.preset == pb.Tolerance.PRESET_MATCHED_SHARE)
+        self._record = Record()
         self._candidate: Candidate | None = None
         self._full_queues = False
         #: Seconds of the device's probe before it became slower while this candidate was timed; None if it did not.
@@ -245,6 +245,7 @@ class Lane:
         context, spec, record = self._context, self._spec, self._record
         beforehand = Rehearsal(context.pool, context.device.architecture, spec, built.problem)
         rehearsal = await memory.enter_async_context(beforehand)
+        record.shares = spec.tolerance.preset == pb.Tolerance.PRESET_MATCHED_SHARE
         found, capacity = built.footprint, context.ledger.capacity
         within = int(_CAREFUL * capacity) if self._alone else capacity
         sizes = found.sizes(context.device, within, timed=spec.run_performance)

@@ -6,6 +6,7 @@ not CORRECT ends the evaluation, and its result is that of the whole.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 import time
@@ -48,8 +49,7 @@ async def evaluate(spec: EvalSpec, evaluate_one: EvaluateOne) -> pb.EvalResult:
 
 def _together(results: Sequence[pb.EvalResult], workloads: Sequence[tuple[str, str]]) -> pb.EvalResult:
     """Return one result: the last one's, with what was found for each, and with means if all were right."""
-    whole = pb.EvalResult()
-    whole.CopyFrom(results[-1])
+    whole = copy.deepcopy(results[-1])
     whole.workloads.extend(_one(result, name, value) for result, (name, value) in zip(results, workloads, strict=False))
     del whole.stages[:]
     whole.stages.extend(span for result in results for span in result.stages)
