@@ -56,7 +56,7 @@ class _KernelBenchProblem(Problem):
         self._replaced = _replace_constants(self._model, seed) if spec.stress_inputs else {}
         if self._replaced:
             cast_module(self._model, self.precision)  # the replaced values are rounded as well
-        self.gradients = self._gradients(asked=spec.backward)
+        self.gradients = self._gradients(spec)
         #: The floating-point outputs without their memory, once there has been one.
         self._outputs: list[torch.Tensor] = []
         self._precise_model: torch.nn.Module | None = None
@@ -75,15 +75,14 @@ class _KernelBenchProblem(Problem):
         call = model if compiled is None else compiled
         return call if self.gradients is None else Differentiated(call, self.gradients, model)
 
-    def _gradients(self, *, asked: bool) -> Gradients | None:
+    def _gradients(self, spec: EvalSpec) -> Gradients | None:
         """Return the gradients that the request asks for, or the inputs by `requires_grad`."""
         wanted: list[bool] = []
-        with (
-            contextlib.suppress(Exception),
-            torch.device("meta"),
-        ):  # NumPy, for example, makes no tensors without memory
-            wanted = [tensor.requires_grad for tensor in floating(list(self._get_inputs()))]
-        if not asked and not any(wanted):
+        if "requires_grad" in spec.reference_code:  # otherwise there is no need to draw inputs once more
+            # NumPy, for example, makes no tensors without memory.
+            with contextlib.suppress(Exception), torch.device("meta"):
+                wanted = [tensor.requires_grad for tensor in floating(list(self._get_inputs()))]
+        if not spec.backward and not any(wanted):
             return None
         names = [name for name, parameter in self._model.named_parameters() if parameter.is_floating_point()]
         return Gradients(wanted if any(wanted) else [], names)
