@@ -74,10 +74,7 @@ _ROUNDS_AHEAD = 4
 
 
 class TimingSession:
-    """The timing of one candidate.
-
-    Call `prepare` before it has the device to itself, `measure` while it has, and `judge` afterwards.
-    """
+    """The timing of one candidate: `prepare` before it has the device to itself, `measure` while it has, then `judge`."""
 
     def __init__(
         self,
@@ -96,8 +93,7 @@ class TimingSession:
         self._built = built
         self._quiet = quiet
         self._processors = processors
-        self._same_pace = same_pace
-        self._compiled = compiled
+        self._same_pace, self._compiled = same_pace, compiled
         self._kernels = 1
         self._rng = random.Random(secrets.randbits(64))
         self._bursts = Bursts(candidate, reference, built, example, self._rng)
