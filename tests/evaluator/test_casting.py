@@ -60,7 +60,9 @@ def test_fp8_leaves_values_that_e4m3_holds_times_a_power_of_two(size: float) -> 
     assert ((rounded.double() - values).abs() <= 0.0701 * values.abs())[large].all()
 
 
-@pytest.mark.parametrize("values", [torch.zeros(3), torch.empty(0), torch.tensor([float("inf"), 1.0])])
+@pytest.mark.parametrize(
+    "values", [torch.zeros(3), torch.empty(0), torch.tensor([float("inf"), 1.0]), torch.full((2,), 1e-42)]
+)
 def test_fp8_of_what_has_no_scale(values: torch.Tensor) -> None:
     assert cast(values, casting.FP8).shape == values.shape
     assert torch.isfinite(cast(values, casting.FP8)).all()

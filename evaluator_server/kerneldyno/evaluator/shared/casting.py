@@ -70,10 +70,12 @@ def _rounded(tensor: torch.Tensor) -> torch.Tensor:
     """Return the values that e4m3 can hold, times the power of two that brings the largest one into its range."""
     if tensor.is_meta or not tensor.numel():
         return tensor
-    largest = tensor.detach().abs().max().double()
+    # Powers of two are exact in the tensor's own arithmetic: large tensors need no copy in float64.
+    wide = torch.promote_types(tensor.dtype, torch.float32)
+    largest = tensor.detach().abs().max().to(wide)
     # frexp: largest = mantissa * 2^exponent with a mantissa from 0.5 to 1, and e4m3 ends at 448 = 0.875 * 2^9.
     mantissa, exponent = torch.frexp(largest)
-    scale = torch.exp2((exponent - 9 + (mantissa > 0.875)).double())
+    scale = torch.exp2((exponent - 9 + (mantissa > 0.875)).to(wide)).clamp(min=torch.finfo(torch.float32).tiny)
     scale = torch.where(torch.isfinite(largest) & (largest > 0), scale, torch.ones_like(scale))
-    scaled = (tensor.detach().double() / scale).float()
+    scaled = (tensor.detach().to(wide) / scale).float()
     return (small_floats.narrowed(scaled, _E4M3).float() * scale.float()).to(tensor.dtype)
