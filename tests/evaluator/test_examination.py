@@ -10,7 +10,7 @@ import torch
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.judge.problems import stress, trial
 from kerneldyno.evaluator.judge.problems.examination import Examination, examine, warnings
-from kerneldyno.evaluator.shared import tree
+from kerneldyno.evaluator.shared import casting, tree
 from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import Problem, ReferenceFailure, toolkits
 from kerneldyno.v1 import evaluation_pb2 as pb
@@ -208,3 +208,17 @@ def test_seasoned_inputs_are_nominal_but_for_a_few_elements() -> None:
     changed = (seasoned != x).view(3, -1)
     assert all(1 <= int(each.sum()) <= 2 for each in changed)
     assert len({tuple(each.nonzero().flatten().tolist()) for each in changed}) > 1
+
+
+def test_changed_inputs_of_a_problem_in_fp8_are_values_of_it() -> None:
+    problem, spec, found = known("torch.relu(x)", NORMAL, precision="PRECISION_FP8")
+    assert kinds(found) >= {"patch", "rows", "large"}
+    for kind in found.held:
+        (changed,) = trial.prepare(problem, spec, CPU, 0, found.vary(kind, CPU)).inputs.tensors()
+        assert torch.equal(casting.cast(changed, casting.FP8), changed), kind
+    inputs = trial.prepare(problem, spec, CPU, 0).inputs
+    data = inputs.master.repeat(3)
+    found.season(CPU, data, inputs.specs, 3)
+    for draw in tree.stacked(data, inputs.specs, 3)[0]:
+        assert torch.equal(casting.cast(draw, casting.FP8), draw)
+        assert not torch.equal(draw, inputs.tensors()[0].reshape(-1))

@@ -8,8 +8,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from kerneldyno.evaluator.judge.problems import pieces, stress
+from kerneldyno.evaluator.judge.problems import stress
 from kerneldyno.evaluator.judge.problems.stress import Stress, Trait
+from kerneldyno.evaluator.shared import pieces
 
 pytestmark = pytest.mark.pure
 

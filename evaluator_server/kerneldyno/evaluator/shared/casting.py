@@ -9,12 +9,13 @@ Precisions are the contract's numbers, because runners do not load protobuf.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
 from . import small_floats
+from .pieces import pieces
 
 #: As in the contract; 0 means that nothing is cast.
 FP64, FP32, FP16, BF16, FP8 = 1, 2, 4, 5, 6
@@ -48,12 +49,17 @@ def cast_module(module: torch.nn.Module, precision: int) -> torch.nn.Module:
         cast_each(lambda tensor: _cast(tensor, precision) if _is_cast(tensor) else tensor)
         return module
     exact = module.to(_DTYPES[precision])
-    if precision == FP8:
-        with torch.no_grad():
-            for tensor in (*exact.parameters(), *exact.buffers()):
-                if _is_cast(tensor):
-                    tensor.copy_(_rounded(tensor))
+    with torch.no_grad():
+        round_(tuple(exact.parameters()) + tuple(exact.buffers()), precision)
     return exact
+
+
+def round_(tensors: Iterable[torch.Tensor], precision: int) -> None:
+    """Round tensors in place, which were cast and then changed, to values of the precision. Only FP8 needs this."""
+    if precision == FP8:
+        for tensor in tensors:
+            if _is_cast(tensor):
+                _round_to_e4m3(tensor)
 
 
 def _is_cast(tensor: torch.Tensor) -> bool:
@@ -62,20 +68,22 @@ def _is_cast(tensor: torch.Tensor) -> bool:
 
 def _cast(tensor: torch.Tensor, precision: int) -> torch.Tensor:
     if precision == FP8:
-        tensor = _rounded(tensor)
+        tensor = tensor.detach().clone()
+        _round_to_e4m3(tensor)
     return tensor.to(_DTYPES[precision])
 
 
-def _rounded(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the values that e4m3 can hold, times the power of two that brings the largest one into its range."""
+def _round_to_e4m3(tensor: torch.Tensor) -> None:
+    """Round to values that e4m3 can hold, times the power of two that brings the largest one into its range."""
     if tensor.is_meta or not tensor.numel():
-        return tensor
+        return
     # Powers of two are exact in the tensor's own arithmetic: large tensors need no copy in float64.
     wide = torch.promote_types(tensor.dtype, torch.float32)
-    largest = tensor.detach().abs().max().to(wide)
+    largest = torch.stack(tensor.aminmax()).abs().max().to(wide)
     # frexp: largest = mantissa * 2^exponent with a mantissa from 0.5 to 1, and e4m3 ends at 448 = 0.875 * 2^9.
     mantissa, exponent = torch.frexp(largest)
     scale = torch.exp2((exponent - 9 + (mantissa > 0.875)).to(wide)).clamp(min=torch.finfo(torch.float32).tiny)
     scale = torch.where(torch.isfinite(largest) & (largest > 0), scale, torch.ones_like(scale))
-    scaled = (tensor.detach().to(wide) / scale).float()
-    return (small_floats.narrowed(scaled, _E4M3).float() * scale.float()).to(tensor.dtype)
+    for piece in pieces(tensor):
+        scaled = (piece.to(wide) / scale).float()
+        piece.copy_(small_floats.narrowed(scaled, _E4M3).float() * scale.float())

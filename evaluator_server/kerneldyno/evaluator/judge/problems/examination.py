@@ -18,7 +18,7 @@ import torch
 from kerneldyno.v1 import evaluation_pb2 as pb
 
 from ...devices.base import Device
-from ...shared import small_floats, tree
+from ...shared import casting, small_floats, tree
 from ...shared.spec import EvalSpec
 from ...toolkits import Problem, ReferenceFailure
 from ..comparison.compare import Expected, compare, is_measured
@@ -49,6 +49,8 @@ class Examination:
     """What is known about a problem."""
 
     traits: list[stress.Trait]
+    #: The precision in which the problem is posed: changed inputs are rounded to it (`shared/casting.py`).
+    precision: int = 0
     #: Kinds of stress that its trials use.
     held: list[stress.Stress] = field(default_factory=list)
     #: For each leaf of the output, whether its noise can be measured on nominal inputs.
@@ -64,6 +66,7 @@ class Examination:
 
         def change(tensors: Sequence[torch.Tensor], seed: int, targets: Sequence[torch.Tensor]) -> None:
             stress.apply(kind, tensors, self.traits, _generator(device, seed), targets)
+            casting.round_(targets, self.precision)
 
         return change
 
@@ -74,9 +77,9 @@ class Examination:
     def season(self, device: Device, data: torch.Tensor, specs: Sequence[tree.TensorSpec], draws: int) -> None:
         """Change a few secret elements in each of `draws` input sets, which lie one after the other in `data`."""
         if self.held:
-            stress.season(
-                tree.stacked(data, specs, draws), self.traits, self.held, _generator(device, secrets.randbits(31))
-            )
+            sets = tree.stacked(data, specs, draws)
+            stress.season(sets, self.traits, self.held, _generator(device, secrets.randbits(31)))
+            casting.round_((one for each in sets for one in each), self.precision)
 
 
 def _generator(device: Device, seed: int) -> torch.Generator:
@@ -91,7 +94,8 @@ def examine(
     Raises ReferenceFailure only if the reference fails on its own inputs, or if memory runs out.
     """
     nominal = trial.prepare(problem, spec, device, 0)
-    found = Examination(list(traits or [stress.trait(tensor) for tensor in nominal.inputs.tensors()]))
+    traits = traits or [stress.trait(tensor) for tensor in nominal.inputs.tensors()]
+    found = Examination(list(traits), spec.precision)
     found.noise_known = [leaf.noise_known for leaf in nominal.expected.leaves]
     if problem.cases is not None:
         return found

@@ -16,11 +16,11 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 
 from ...devices.base import Device
 from ...shared import tree
+from ...shared.pieces import pieces
 from ...shared.precision import round_to
 from ...toolkits import Problem
 from ..comparison.compare import Expected, Leaf, chunks, differences, expect_like, is_measured
 from .inputs import Inputs
-from .pieces import pieces
 from .tiers import BITS
 
 #: Relative change of inputs within the error of good arithmetic: four units in the last place, of float32 and float64.

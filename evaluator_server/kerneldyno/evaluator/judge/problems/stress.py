@@ -18,7 +18,7 @@ import torch
 from kerneldyno.v1 import evaluation_pb2 as pb
 
 from ...shared import small_floats
-from .pieces import pieces
+from ...shared.pieces import pieces
 
 #: Number of values that are read to classify a tensor.
 _SAMPLE = 1 << 16
