@@ -40,6 +40,7 @@ class PostgresServer:
         durable: bool = False,
         settings: Mapping[str, str] | None = None,
         replica_of: PostgresServer | None = None,
+        beside: Path | None = None,
     ) -> None:
         """Make and start a server.
 
@@ -47,6 +48,7 @@ class PostgresServer:
             durable: Whether a commit waits for the disk. Only measurements need that.
             settings: Further settings.
             replica_of: The primary that the server follows; None for an empty primary.
+            beside: The folder in which it makes its own one; None for one with a short path, as sockets need.
         """
         self.port = free_port()
         """Its port on this machine; most connections use a Unix socket."""
@@ -55,7 +57,7 @@ class PostgresServer:
             self._settings |= {"fsync": "on", "full_page_writes": "on", "autovacuum": "on", "shared_buffers": "256MB"}
         self._initdb, self._postgres = _program("initdb"), _program("postgres")
         self._numbers = itertools.count(1)
-        self.folder = Path(tempfile.mkdtemp(prefix="kerneldyno-pg-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="kerneldyno-pg-", dir=beside))
         self.process: subprocess.Popen[bytes] | None = None
         # The server refuses to run as root.
         self._user = "postgres" if _exists("postgres") else "nobody"

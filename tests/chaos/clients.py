@@ -197,9 +197,8 @@ def note_result(history: History, client: str, result: EvalResult, **fields: Any
 
 @asynccontextmanager
 async def connected(address: str) -> AsyncIterator[Any]:
-    """Connect to the scheduler by a separate connection; yield a stub."""
-    options = channel.client_options(own_connection=True)
-    async with grpc.aio.insecure_channel(channel.target(address), options=options) as connection:
+    """Connect to the scheduler, or to the one of a list that serves, by a separate connection; yield a stub."""
+    async with channel.open(address, own_connection=True) as connection:
         yield SchedulerServiceStub(connection)
 
 

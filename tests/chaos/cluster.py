@@ -41,7 +41,8 @@ class Process:
         self.starts = 0
         self.ready: dict[str, str] = {}
         """What its ready line said."""
-        self._command = command
+        self.command = command
+        """What the next start runs."""
         self._log = log
         self._process: asyncio.subprocess.Process | None = None
 
@@ -68,7 +69,7 @@ class Process:
         path = os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *self._command,
+                *self.command,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
                 env={**os.environ, "PYTHONPATH": path, **(environment or {})},

@@ -15,7 +15,7 @@ from tests.chaos.scenarios import identity, kills, poison, storage
 
 pytestmark = pytest.mark.slow
 
-IN_SCOPE = {*range(1, 16), *range(20, 25), *range(26, 30), 31}
+IN_SCOPE = {*range(1, 16), *range(20, 25), *range(26, 30), 31, *range(33, 42)}
 SCALE = 0.02
 
 

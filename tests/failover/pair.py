@@ -32,7 +32,7 @@ class Pair(Cluster):
         self.down_seconds: list[float] = []
         """For each take-over, the time from the death until the next scheduler was ready."""
         self.standby = Standby(serving=first, retry_seconds=0.3)
-        self._command = list(self.scheduler._command)
+        self._command = list(self.scheduler.command)
         self._waiting = AsyncExitStack()
 
     async def __aenter__(self) -> Self:

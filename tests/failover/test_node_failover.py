@@ -105,7 +105,10 @@ async def test_results_that_were_not_acknowledged_are_told_to_the_next_scheduler
             following.standby = False
             following.acknowledges = True
             await at_work(following)
-            assert sorted(following.heard[0].attempt_tokens) == ["done", "running"]  # later ones follow acknowledgements
+            assert sorted(following.heard[0].attempt_tokens) == [
+                "done",
+                "running",
+            ]  # later ones follow acknowledgements
             await eventually(lambda: following.stream.results("done"))
             (told,) = following.stream.results("done")
             assert told == former.stream.results("done")[0]

@@ -1,6 +1,6 @@
 """Take-overs between real schedulers with one journal: no evaluation is lost or doubled, and each verdict stays as told.
 
-The clients and nodes are real ones with both addresses; see pair.py and shared_pair.py for how a take-over happens.
+The clients and nodes are real ones with both addresses; pair.py and tests/chaos/shared_pair.py say how a take-over happens.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from kerneldyno.v1.evaluation_pb2 import STAGE_DONE
 from tests.chaos.checker import check
 from tests.chaos.clients import audit, request, workload
 from tests.chaos.cluster import Cluster
+from tests.chaos.shared_pair import SharedPair
 from tests.evaluator.fleet_harness import proxy_to
 from tests.failover.pair import Pair
-from tests.failover.shared_pair import SharedPair
 from tests.failover.standby import standby
 from tests.scheduler.rewards_harness import turn
 from tests.scheduler.scheduler_harness import scheduler
