@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from kerneldyno.cli.baseline import baseline
 from kerneldyno.cli.batch import batch
 from kerneldyno.cli.check import check
 from kerneldyno.cli.chosen import with_chosen
@@ -75,6 +76,7 @@ for _command in (
     completion,
 ):
     app.command()(with_credentials(with_groups(with_chosen(_command))))
+app.add_typer(baseline)
 app.add_typer(store)
 
 
