@@ -92,6 +92,8 @@ async def test_everything_that_looks_says_that_the_journal_is_stalled(
             assert await asyncio.to_thread(health, [address, *service]) == 1
             nodes = ["--service", "kerneldyno.v1.FleetService"]
             assert await asyncio.to_thread(health, [address, *nodes]) == 0, "nodes are served as ever"
+            assert await asyncio.to_thread(health, [address, "--service", "readiness"]) == 1
+            assert await asyncio.to_thread(health, [address, "--service", "liveness"]) == 0, "no reason to restart it"
             _, shown, _ = await kerneldyno("top", "--once", "--address", address)
             assert "JOURNAL STALLED" in shown
             _, shown, _ = await kerneldyno("top", "--once", "--json", "--address", address)

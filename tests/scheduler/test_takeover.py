@@ -166,6 +166,8 @@ async def test_a_standby_refuses_each_call_and_names_the_active_one(postgres: Po
         peer = await stack.enter_async_context(connected(await asyncio.wait_for(listening, 10)))
         for service in ("", "kerneldyno.v1.SchedulerService", "kerneldyno.v1.FleetService"):
             assert await health(peer, service) == health_pb2.HealthCheckResponse.NOT_SERVING
+        for probe in ("liveness", "readiness"):
+            assert await health(peer, probe) == health_pb2.HealthCheckResponse.SERVING
         stub, fleet = SchedulerServiceStub(peer), FleetServiceStub(peer)
         calls = [
             failure(stub.EvaluateOnce(once("a"), timeout=5)),
@@ -354,8 +356,9 @@ async def test_a_restart_of_the_database_changes_no_role_and_loses_no_node(tmp_p
             await asyncio.to_thread(server.stop, signal.SIGQUIT)
             peer = connected(str(app.address))
             await eventually(lambda: sample(app, "role", role="uncertain") == 1, 10)
-            for service in ("", "kerneldyno.v1.FleetService"):
+            for service in ("", "kerneldyno.v1.FleetService", "readiness"):
                 assert await health(peer, service) == health_pb2.HealthCheckResponse.NOT_SERVING
+            assert await health(peer, "liveness") == health_pb2.HealthCheckResponse.SERVING
             refused = await failure(stub.GetEvaluation(pb.GetEvaluationRequest(id="r0", client_id="c"), timeout=5))
             assert isinstance(refused, errors.StandbyError)
             assert (refused.serving, (refused.retry_seconds or 0) > 0.5) == ("", True)

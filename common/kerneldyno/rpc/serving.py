@@ -105,11 +105,22 @@ def _bind_error(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-async def add_health_and_reflection(server: grpc.aio.Server, services: Sequence[str]) -> HealthServicer:
-    """Add gRPC health (all `services` SERVING, and "" for the whole) and reflection; return the health servicer."""
+async def add_health_and_reflection(
+    server: grpc.aio.Server, services: Sequence[str], *, probes: Sequence[str] = ()
+) -> HealthServicer:
+    """Add gRPC health and reflection.
+
+    Args:
+        server: The server, not yet started.
+        services: Full names of its services.
+        probes: Further names for which health answers. They are no services, so reflection does not list them.
+
+    Returns:
+        The health servicer. Everything is SERVING: all names, and "", which is the server as a whole.
+    """
     health: HealthServicer = HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
-    for name in ("", *services):
+    for name in ("", *services, *probes):
         await health.set(name, health_pb2.HealthCheckResponse.SERVING)
     reflection.add(server, (*services, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name))
     return health

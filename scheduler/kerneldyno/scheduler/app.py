@@ -28,7 +28,7 @@ from kerneldyno.scheduler.service.journal_health import JournalHealth
 from kerneldyno.scheduler.service.scheduler_servicer import RewardServicer, SchedulerServicer
 from kerneldyno.scheduler.service.translate import fingerprint_of, spec_of
 from kerneldyno.scheduler.settings import Settings
-from kerneldyno.scheduler.shared import SERVICES, ServedHolding, holding_of, shared_store
+from kerneldyno.scheduler.shared import PROBES, SERVICES, ServedHolding, holding_of, shared_store
 from kerneldyno.scheduler.store.journal import GroupCommitJournal, Retention
 from kerneldyno.scheduler.store.memory import MemoryStore
 from kerneldyno.scheduler.store.sqlite import SqliteStore
@@ -114,7 +114,8 @@ async def running(
     add_SchedulerServiceServicer_to_server(SchedulerServicer(admission), server)
     add_FleetServiceServicer_to_server(FleetServicer(admission, dispatcher, watch), server)
     add_RewardServiceServicer_to_server(RewardServicer(admission), server)
-    health = await serving.add_health_and_reflection(server, [service.full_name for service in SERVICES])
+    names = [service.full_name for service in SERVICES]
+    health = await serving.add_health_and_reflection(server, names, probes=PROBES)
     page = None
     try:
         address = serving.listen(server, serving.Address.parse(settings.listen), settings.security.tls)

@@ -1,4 +1,7 @@
-"""A scheduler while another one is active: it listens on its port, refuses every call, and waits for its turn."""
+"""A scheduler while another one is active: it listens on its port, refuses every call, and waits for its turn.
+
+Its health is NOT_SERVING, for the scheduler as a whole and for every service. Probes ask for two other names (shared.py).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from grpc_health.v1 import health_pb2
+from grpc_health.v1._async import HealthServicer
 
 from kerneldyno.rpc import serving
 from kerneldyno.rpc.interceptor import ServerInterceptor
@@ -16,7 +20,7 @@ from kerneldyno.rpc.metric_series import new_registry
 from kerneldyno.scheduler.core.ports import Store, StoreUnreachableError
 from kerneldyno.scheduler.roles import SERVED_SECONDS, TAKE_SECONDS, StandbyRole
 from kerneldyno.scheduler.settings import Settings
-from kerneldyno.scheduler.shared import SERVICES
+from kerneldyno.scheduler.shared import PROBES, READINESS, SERVICES
 from kerneldyno.scheduler.store.postgres.contender import Contender
 from kerneldyno.scheduler.telemetry.role_metrics import RoleMetrics
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceServicer, add_FleetServiceServicer_to_server
@@ -72,7 +76,7 @@ async def _stand_by(
     add_FleetServiceServicer_to_server(FleetServiceServicer(), server)  # type: ignore[abstract]
     add_RewardServiceServicer_to_server(RewardServiceServicer(), server)  # type: ignore[abstract]
     names = [service.full_name for service in SERVICES]
-    health = await serving.add_health_and_reflection(server, names)
+    health = await serving.add_health_and_reflection(server, names, probes=PROBES)
     for name in ("", *names):
         await health.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
     page = None
@@ -82,7 +86,7 @@ async def _stand_by(
         await server.start()
         listening(address, page.address if page else None)
         _log.info("event=standby serving=%s", contender.claim.address if contender.claim else "-")
-        store = await _take_in_turn(contender, stop, RoleMetrics(registry))
+        store = await _take_in_turn(contender, stop, RoleMetrics(registry), health)
         if store is None:
             return None
         metrics = str(page.address) if page else "off"
@@ -93,19 +97,23 @@ async def _stand_by(
             page.stop()
 
 
-async def _take_in_turn(contender: Contender, stop: asyncio.Event, metrics: RoleMetrics) -> Store | None:
+async def _take_in_turn(
+    contender: Contender, stop: asyncio.Event, metrics: RoleMetrics, health: HealthServicer
+) -> Store | None:
     reachable = True
     while not stop.is_set():
         try:
             await asyncio.to_thread(contender.look)
             if not reachable:
                 _log.info("event=store_reachable_again")
+                await health.set(READINESS, health_pb2.HealthCheckResponse.SERVING)
             reachable = True
             if contender.due and (store := await asyncio.to_thread(contender.take)) is not None:
                 return store
         except StoreUnreachableError as error:
             if reachable:
                 _log.warning("event=store_unreachable reason=%r", str(error))
+                await health.set(READINESS, health_pb2.HealthCheckResponse.NOT_SERVING)
             reachable = False
         if contender.claim is not None:
             metrics.show_standby(contender.claim.epoch, contender.claim.takeovers)

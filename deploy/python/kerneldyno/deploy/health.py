@@ -16,6 +16,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from kerneldyno.rpc import channel, credentials, tls, unreachable
 from kerneldyno.rpc.errors import AddressError, CredentialsError
 
+_WHY_NOT = (
+    "it is shutting down, or it is a scheduler that cannot write its journal (`kerneldyno top` says why), cannot reach its"
+    " database, or is a standby (which --service readiness allows)"
+)
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
@@ -28,7 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--service",
         default="",
         metavar="NAME",
-        help="for example kerneldyno.v1.SchedulerService (default: the whole server)",
+        help="for example kerneldyno.v1.SchedulerService; of a scheduler also liveness and readiness "
+        "(default: the whole server)",
     )
     add("--timeout", type=float, default=3.0, metavar="SECONDS", help="longest wait for the answer (%(default)g)")
     add("--tls-ca", metavar="FILE", help="CA of the service's certificate; turns on TLS")
@@ -54,8 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"kerneldyno-health: {options.address}: {error.code().name}: {error.details()}{hint}", file=sys.stderr)
         return 1
     if status != health_pb2.HealthCheckResponse.SERVING:
-        why = ": it is shutting down, or it is a scheduler that cannot write its journal (`kerneldyno top` says why)"
-        known = why if status == health_pb2.HealthCheckResponse.NOT_SERVING else ""
+        known = f": {_WHY_NOT}" if status == health_pb2.HealthCheckResponse.NOT_SERVING else ""
         print(f"kerneldyno-health: {options.address}: {_name(status)}{known}", file=sys.stderr)
         return 1
     return 0

@@ -15,11 +15,13 @@ from grpc_health.v1 import health_pb2
 from grpc_health.v1._async import HealthServicer
 
 from kerneldyno.scheduler.service.admission import Admission
+from kerneldyno.scheduler.shared import READINESS
 from kerneldyno.v1 import fleet_service_pb2, reward_service_pb2, scheduler_service_pb2
 
-#: The services that cannot work without the journal; "" is the scheduler as a whole.
+#: What cannot be done without the journal; "" is the scheduler as a whole.
 _SERVICES = (
     "",
+    READINESS,
     scheduler_service_pb2.DESCRIPTOR.services_by_name["SchedulerService"].full_name,
     reward_service_pb2.DESCRIPTOR.services_by_name["RewardService"].full_name,
 )
