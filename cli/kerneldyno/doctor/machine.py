@@ -107,7 +107,7 @@ def journal(store: str | None) -> Iterator[Check]:
         store: the scheduler's --store; None for its default.
     """
     name = "journal"
-    store = store or os.environ.get("KERNELDYNO_STORE")
+    store = store or os.environ.get("KERNELDYNO_STORE", "").strip() or None
     if store is not None and store.startswith(("postgresql://", "postgres://")):
         yield from database(store)
         return

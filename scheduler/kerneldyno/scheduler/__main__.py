@@ -19,7 +19,7 @@ from kerneldyno.rpc import security, serving
 from kerneldyno.rpc.errors import CredentialsError
 from kerneldyno.scheduler.app import running
 from kerneldyno.scheduler.core.ports import StoreError
-from kerneldyno.scheduler.settings import Settings
+from kerneldyno.scheduler.settings import Settings, without_password
 from kerneldyno.scheduler.shared import require_driver
 
 _log = logging.getLogger(__name__)
@@ -68,10 +68,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the scheduler and return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m kerneldyno.scheduler", description="The KernelDyno scheduler.")
     defaults = Settings(store=f"sqlite:{default_path()}")
-    chosen_store = os.environ.get(STORE_VARIABLE) or defaults.store
+    # Files with a URL, from which secrets are made, usually end with a line break.
+    chosen_store = os.environ.get(STORE_VARIABLE, "").strip() or defaults.store
     for option, field, text in _OPTIONS:
         default = chosen_store if field == "store" else getattr(defaults, field)
-        parser.add_argument(option, dest=field, type=type(default), default=default, help=f"{text} (%(default)s)")
+        shown = without_password(default).replace("%", "%%") if field == "store" else "%(default)s"
+        parser.add_argument(option, dest=field, type=type(default), default=default, help=f"{text} ({shown})")
     security.add_options(parser)
     parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
     parser.add_argument("--exit-with-parent", action="store_true", help="stop when the process that started this ends")
