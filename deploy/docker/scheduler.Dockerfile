@@ -40,9 +40,9 @@ ENV PATH=/opt/kerneldyno/bin:$PATH \
 USER 10001:10001
 VOLUME /var/lib/kerneldyno
 EXPOSE 50051 9464
-# With TLS the orchestrator's probe has to name CA and certificate: see docs/deploying.md.
+# A standby is healthy, too: it is asked whether it could take over. With TLS the orchestrator's probe has to name CA and certificate: see docs/deploying.md.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=10s --retries=3 \
-    CMD ["python", "-m", "kerneldyno.deploy.health", "127.0.0.1:50051"]
+    CMD ["python", "-m", "kerneldyno.deploy.health", "127.0.0.1:50051", "--service", "readiness"]
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["python", "-m", "kerneldyno.scheduler"]
 # A port for others needs --tls-cert and --tls-key, or --insecure; without either it refuses to start, and says so.

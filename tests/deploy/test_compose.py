@@ -80,6 +80,7 @@ def test_two_schedulers_share_a_store_and_everybody_knows_both() -> None:
         assert value(service["command"], "--advertise") == f"{name}:50051"
         assert service["depends_on"] == {"database": {"condition": "service_healthy"}}
         assert "store" in service["networks"]
+        assert "healthcheck" not in service, "the image's own is right for a standby, too"
     options = [word.replace("${KERNELDYNO_SANDBOX:-require}", "require") for word in services["evaluator"]["command"]]
     assert accepted("evaluator", options)
     assert value(options, "--scheduler") == ",".join(f"{name}:50051" for name in schedulers)

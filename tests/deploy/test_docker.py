@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.deploy_files import DEPLOY, ROOT, accepted, modules
+from kerneldyno.scheduler.shared import READINESS
+from tests.deploy.deploy_files import DEPLOY, ROOT, accepted, modules, value
 from tests.needed import needs
 
 FILES = sorted((DEPLOY / "docker").glob("*.Dockerfile"))
@@ -125,7 +126,9 @@ def test_it_runs_as_nobody_in_particular_and_starts_what_it_says(file: Path) -> 
     assert modules(entry) == [f"kerneldyno.{service}"]
     assert accepted(service, options)
     (check,) = instructions(file, "HEALTHCHECK")
-    assert modules(json.loads(check.partition(" CMD ")[2])) == ["kerneldyno.deploy.health"]
+    command = json.loads(check.partition(" CMD ")[2])
+    assert modules(command) == ["kerneldyno.deploy.health"]
+    assert value(command, "--service") == {"scheduler": READINESS}.get(service), "a standby is healthy, too"
 
 
 @image
