@@ -59,12 +59,14 @@ def test_kustomizations_name_every_file_and_no_other() -> None:
 
 def render(folder: Path, *components: str) -> list[Any]:
     """Return what kubectl makes of a copy of the example in which these components are not commented out."""
+    shared = "two-schedulers" in components
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         pytest.skip("kubectl is not installed; Debian's own is too old for components")
     copy = shutil.copytree(KUBERNETES, folder / "kubernetes") / "example"
     (copy / "secrets").mkdir(exist_ok=True)
-    for name in ("scheduler.pem", "scheduler.key", "ca.pem", "tokens.toml", "node.token"):
+    database = ("database.url", "database-ca.pem") if shared else ()
+    for name in ("scheduler.pem", "scheduler.key", "ca.pem", "tokens.toml", "node.token", *database):
         (copy / "secrets" / name).write_text("made up")
     overlay = (copy / "kustomization.yaml").read_text()
     for component in components:
@@ -74,13 +76,17 @@ def render(folder: Path, *components: str) -> list[Any]:
         before, patch, after = re.split(r"^(patches:\n(?:  .*\n)+)", overlay, flags=re.MULTILINE)
         assert "nvidia.com~1gpu, value: 8" in patch
         overlay = before.replace("# replicas:", "replicas:") + after
+    if shared:  # as its comment says
+        overlay, count = re.subn(r"^  # (- name: kerneldyno-database\n)  # ", r"  \1  ", overlay, flags=re.MULTILINE)
+        assert count == 1
     (copy / "kustomization.yaml").write_text(overlay)
     done = subprocess.run([kubectl, "kustomize", str(copy)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     rendered = folder / "rendered.yaml"
     rendered.write_text(done.stdout)
     documents = load(rendered)
-    assert len(documents) == len(BASE) + 3 + 2  # three secrets and two pod monitors
+    more = 2 if shared else 0  # a secret and a policy
+    assert len(documents) == len(BASE) + 3 + 2 + more  # three secrets and two pod monitors
     for document in documents:
         if document["apiVersion"] != "monitoring.coreos.com/v1":
             kubernetes_validate.validate(document, VERSIONS[0], strict=True)
@@ -174,12 +180,11 @@ def test_probes_ask_the_port_that_is_served(service: str) -> None:
     default = {"evaluator": "127.0.0.1:50052"}
     listening = (value(fields["args"], "--listen") or default[service]).rpartition(":")[2]
     for name in ("startupProbe", "readinessProbe", "livenessProbe"):
-        if "exec" not in fields[name]:
-            assert fields[name]["tcpSocket"] == {"port": "grpc"}
-            continue
         command = fields[name]["exec"]["command"]
         assert modules(command) == ["kerneldyno.deploy.health"]
         assert command[3].rpartition(":")[2] == listening
+        limit = float(value(command, "--timeout") or 3)
+        assert limit < fields[name]["timeoutSeconds"], "the command says what is wrong before it is killed"
         # No server answers, or the files are missing; both show that the options are known.
         assert health.main(["127.0.0.1:1", *command[4:], "--timeout=1"]) in (1, 2)
         with_tls = value(fields["args"], "--tls-cert") is not None
