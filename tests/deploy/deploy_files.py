@@ -52,3 +52,32 @@ def value(options: Sequence[str], name: str) -> str | None:
 def modules(command: Sequence[str]) -> list[str]:
     """Return the modules that `python -m` runs in a command."""
     return [after for before, after in pairwise(command) if before == "-m"]
+
+
+#: The fields by which Kubernetes tells the elements of a list apart, for lists that a patch merges. It replaces others.
+_KEYS = {"containers": "name", "env": "name", "volumes": "name", "volumeMounts": "mountPath"}
+
+
+def merged(base: Any, patch: Any) -> Any:
+    """Apply a strategic merge patch to an object of Kubernetes, as kustomize does. `$patch` may only be `delete`."""
+    if not isinstance(base, dict) or not isinstance(patch, dict):
+        return patch
+    result = dict(base)
+    for name, changed in patch.items():
+        if changed is None:
+            result.pop(name, None)
+        elif name in _KEYS:
+            result[name] = _merged_list(base.get(name, []), changed, _KEYS[name])
+        else:
+            result[name] = merged(base.get(name), changed)
+    return result
+
+
+def _merged_list(base: list[Any], patch: list[Any], key: str) -> list[Any]:
+    result = {one[key]: one for one in base}
+    for one in patch:
+        if one.get("$patch") == "delete":
+            del result[one[key]]
+        else:
+            result[one[key]] = merged(result.get(one[key]), one)
+    return list(result.values())
