@@ -40,7 +40,8 @@ ENV PATH=/opt/kerneldyno/bin:$PATH \
 USER 10001:10001
 VOLUME /var/lib/kerneldyno
 EXPOSE 50051 9464
-# A standby is healthy, too: it is asked whether it could take over. With TLS the orchestrator's probe has to name CA and certificate: see docs/deploying.md.
+# A standby is healthy, too: it is asked whether it could take over. With TLS the orchestrator's probe has to name CA and
+# certificate: see docs/deploying.md.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=10s --retries=3 \
     CMD ["python", "-m", "kerneldyno.deploy.health", "127.0.0.1:50051", "--service", "readiness"]
 STOPSIGNAL SIGTERM
