@@ -24,7 +24,7 @@ from kerneldyno.rewards.trajectories import TurnRecord
 from kerneldyno.rollout.report import verdict
 from kerneldyno.rpc.candidate_files import as_one_text
 from kerneldyno.rpc.jsonio import result_from_json
-from kerneldyno.v1.evaluation_pb2 import EvalResult, Finding, TimingStats
+from kerneldyno.v1.evaluation_pb2 import EvalResult, Finding, SpeedupKind, TimingStats
 
 #: Outcome of problems that fit no device.
 TOO_LARGE = "PROBLEM_TOO_LARGE"
@@ -34,6 +34,8 @@ BLAMELESS = ("INFRASTRUCTURE_ERROR", "REFERENCE_ERROR", TOO_LARGE)
 _FACT_CHARS = 2000
 #: Words for people, by the name that a turn's record has for its time.
 _BY = {NAMES[kind]: words for kind, words in WORDS.items()}
+#: Longest name of a workload, in characters.
+_NAME_CHARS = 100
 _SEVERITIES = {Finding.SEVERITY_INFO: "info", Finding.SEVERITY_WARNING: "warning", Finding.SEVERITY_REJECT: "reject"}
 
 
@@ -44,6 +46,17 @@ class CandidateFinding:
     id: str
     severity: str
     evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class TimedWorkload:
+    """A workload of a candidate: its name, the speedup that counts with its 95 % interval, and the reference's time."""
+
+    name: str
+    speedup: float
+    low: float | None
+    high: float | None
+    reference_seconds: float | None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,6 +83,8 @@ class Candidate:
     #: Times of both sides, by the time that counts.
     candidate_seconds: float | None = None
     reference_seconds: float | None = None
+    #: Workloads that have a speedup, in order.
+    workloads: list[TimedWorkload] = field(default_factory=list)
     reward: float | None = None
     environment: str = ""
     #: Its times are those of a CPU or of Triton's interpreter.
@@ -182,6 +197,7 @@ def _common(result: EvalResult, shelf: Shelf) -> Candidate:
         other=positive(other_speedup(result, counted).value) if right else None,
         candidate_seconds=_median(counted.candidate),
         reference_seconds=_median(counted.reference),
+        workloads=_workloads(result, counted.kind),
         environment=_fingerprint(result),
         interpreted=where.triton_interpreter or where.device.startswith("cpu"),
         shared=result.cached or result.merged,
@@ -198,6 +214,16 @@ def _common(result: EvalResult, shelf: Shelf) -> Candidate:
         facts=[(name, value[:_FACT_CHARS]) for name, value in wording.facts(result)],
         texts=[(heading, shelf.keep(text)) for heading, text in wording.texts(result)],
     )
+
+
+def _workloads(result: EvalResult, kind: SpeedupKind.ValueType) -> list[TimedWorkload]:
+    found = []
+    for each in result.workloads:
+        one = counted_speedup(each, kind)
+        if each.outcome == EvalResult.CORRECT and (speedup := positive(one.value)) is not None:
+            name = (each.workload.name or each.workload.value_json)[:_NAME_CHARS]
+            found.append(TimedWorkload(name, speedup, positive(one.low), positive(one.high), _median(one.reference)))
+    return found
 
 
 def _median(timing: TimingStats | None) -> float | None:

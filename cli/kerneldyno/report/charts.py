@@ -113,6 +113,47 @@ def distribution(grid: Sequence[float], timed: Sequence[tuple[float, float | Non
     return _chart(f"Speedups of {len(timed)} right candidates", parts)
 
 
+def over_workloads(
+    lines: Sequence[tuple[str, Sequence[tuple[int, float, float | None, float | None, str]]]],
+) -> Element:
+    """Return the speedups of candidates over the workloads of their problem: a line for each candidate.
+
+    Args:
+        lines: for each candidate its name, and for each of its workloads the number of the workload (from 1), the
+            speedup, both ends of the interval, and the workload's name.
+    """
+    points = [point for _, line in lines for point in line]
+    ends = [end for point in points for end in point[1:4] if end is not None]
+    low, high = min(0.5, *ends), max(2.0, *ends)
+    count = max(point[0] for point in points)
+
+    def x(number: int) -> float:
+        return _LEFT + (number - 0.5) / count * (_RIGHT - _LEFT)
+
+    def y(speedup: float) -> float:
+        return _BOTTOM - math.log(speedup / low) / math.log(high / low) * (_BOTTOM - _TOP)
+
+    parts = []
+    for value in _Log(low, high).ticks():
+        parts.append(node("line", x1=_LEFT, x2=_RIGHT, y1=y(value), y2=y(value), class_="grid"))
+        parts.append(node("text", f"{value:g}x", x=_LEFT - 6, y=y(value) + 4, class_="tick end"))
+    parts.append(node("line", x1=_LEFT, x2=_RIGHT, y1=y(1), y2=y(1), class_="even"))
+    for number in range(1, count + 1, math.ceil(count / 20)):
+        parts.append(node("text", str(number), x=x(number), y=_BOTTOM + 16, class_="tick middle"))
+    parts.append(node("text", "workload", x=_RIGHT, y=_HEIGHT - 2, class_="tick end"))
+    for index, (candidate, line) in enumerate(lines):
+        style = f"c{index % CURVE_STYLES}"
+        for number, _, least, most, _ in line:
+            if least is not None and most is not None:
+                parts.append(node("line", x1=x(number), x2=x(number), y1=y(least), y2=y(most), class_="whisker"))
+        drawn = " ".join(_point(x(number), y(speedup)) for number, speedup, _, _, _ in line)
+        parts.append(node("polyline", node("title", candidate), points=drawn, class_=f"line {style}"))
+        for number, speedup, _, _, workload in line:
+            told = f"{candidate}, {workload}: {factor(speedup)}x"
+            parts.append(node("circle", node("title", told), cx=x(number), cy=y(speedup), r=2.2, class_="dot"))
+    return _chart(f"Speedups over {count} workloads of {', '.join(name for name, _ in lines)}", parts)
+
+
 def shown_of(count: int) -> int:
     """Return how many of `count` candidates `distribution` draws individually."""
     return min(count, _DOTS)

@@ -15,6 +15,7 @@ from kerneldyno.report.candidates import Candidate
 from kerneldyno.report.figures import Figures
 from kerneldyno.report.joining import References
 from kerneldyno.report.markup import html, node
+from kerneldyno.report.workloads import workloads
 
 #: Files of the page's script, in this order.
 _SCRIPTS = ("data.js", "diff.js", "tables.js", "viewer.js", "start.js")
@@ -52,6 +53,7 @@ def page(
             class_="grid",
         ),
         sections.groups(figures),
+        workloads(ordered),
     ]
     return Template(_part("page.html")).substitute(
         policy=_policy(style, script),

@@ -77,7 +77,7 @@ def outcomes(figures: Figures) -> Element:
     """Return how many candidates had which outcome; those that are not the candidates' fault separately."""
     theirs = [(name, count) for name, count in figures.outcomes if name not in BLAMELESS]
     rows = [_outcome_row(name, count, figures.judged + figures.malformed) for name, count in theirs]
-    parts: list[Child] = [_table(("outcome", "", "count", "share"), rows)]
+    parts: list[Child] = [table(("outcome", "", "count", "share"), rows)]
     if figures.lost:
         total = sum(count for _, count in figures.lost)
         parts += [
@@ -87,7 +87,7 @@ def outcomes(figures: Figures) -> Element:
                 f"{total} of {figures.candidates} candidates. They are in no share above or elsewhere.",
                 class_="note",
             ),
-            _table(("cause", "count"), [[node("td", cause), _number(count)] for cause, count in figures.lost]),
+            table(("cause", "count"), [[node("td", cause), number(count)] for cause, count in figures.lost]),
         ]
     if figures.malformed:
         parts.append(
@@ -108,7 +108,7 @@ def fast(figures: Figures) -> Element | None:
     banded = any(curve.low for curve in shown)
     rows = []
     for index, curve in enumerate(shown):
-        rows.append([node("td", _swatch(index), curve.name), *_shares(curve.at_thresholds)])
+        rows.append([node("td", swatch(index), curve.name), *_shares(curve.at_thresholds)])
         rows.append([node("td", "sure", class_="sure"), *_shares(curve.sure_at_thresholds)])
     told = (
         f"Share of {figures.denominator} that are right and at least p times as fast as the reference{_by(figures)}. "
@@ -124,7 +124,7 @@ def fast(figures: Figures) -> Element | None:
         "fast",
         "fast@p",
         charts.fast_at_p(figures.grid, shown),
-        _table(heads, rows),
+        table(heads, rows),
         node("p", told, class_="note"),
         _kernelgym(figures),
         meaningless=figures.interpreted > 0,
@@ -146,7 +146,7 @@ def _kernelgym(figures: Figures) -> Element | None:
     return node(
         "details",
         node("summary", "By KernelGYM's definitions, in %"),
-        _table(("turn", *(f"{p:g}x" for p in THRESHOLDS)), rows),
+        table(("turn", *(f"{p:g}x" for p in THRESHOLDS)), rows),
         node("p", told, class_="note"),
     )
 
@@ -160,15 +160,15 @@ def groups(figures: Figures) -> Element | None:
         rows.append(
             [
                 node("td", row.group or "(no group)"),
-                _number(row.problems),
-                _number(row.candidates),
-                _number(f"{100 * row.correct:.1f}"),
+                number(row.problems),
+                number(row.candidates),
+                number(f"{100 * row.correct:.1f}"),
                 *_shares(row.fast.values()),
-                _number("" if row.median_speedup is None else times(row.median_speedup)),
+                number("" if row.median_speedup is None else times(row.median_speedup)),
             ]
         )
-        empty = [_number("") for _ in range(3)]
-        rows.append([node("td", "sure", class_="sure"), *empty, *_shares(row.sure_fast.values()), _number("")])
+        empty = [number("") for _ in range(3)]
+        rows.append([node("td", "sure", class_="sure"), *empty, *_shares(row.sure_fast.values()), number("")])
     heads = ("group", "problems", "candidates", "correct %", *(f"{p:g}x" for p in THRESHOLDS), "median")
     told = (
         "fast@p (fast_p) in %, as above: of each group's candidates with a verdict, those that are right and at least p "
@@ -178,7 +178,7 @@ def groups(figures: Figures) -> Element | None:
     return section(
         "groups",
         "By group",
-        _table(heads, rows),
+        table(heads, rows),
         node("p", told, class_="note"),
         meaningless=figures.interpreted > 0,
     )
@@ -209,8 +209,8 @@ def stages(figures: Figures) -> Element | None:
         [
             node("td", stage.name),
             node("td", *_stage_bar(stage, figures.work_seconds), class_="wide"),
-            *(_number(seconds(value) if value else "0") for value in (stage.median, stage.p90, stage.longest)),
-            _number(_stage_share(stage, figures.work_seconds)),
+            *(number(seconds(value) if value else "0") for value in (stage.median, stage.p90, stage.longest)),
+            number(_stage_share(stage, figures.work_seconds)),
         ]
         for stage in figures.stages
     ]
@@ -220,7 +220,7 @@ def stages(figures: Figures) -> Element | None:
         "another request answered (cached, merged) are not counted again."
     )
     heads = ("stage", "", "median", "p90", "longest", "share")
-    return section("stages", "Time by stage", _table(heads, rows), node("p", told, class_="note"))
+    return section("stages", "Time by stage", table(heads, rows), node("p", told, class_="note"))
 
 
 def _wall(figures: Figures) -> str:
@@ -260,8 +260,8 @@ def environments(figures: Figures) -> Element | None:
     """Return where candidates were judged."""
     if not figures.environments:
         return None
-    rows = [[node("td", name), _number(count)] for name, count in figures.environments]
-    return section("environments", "Environments", _table(("", "candidates"), rows))
+    rows = [[node("td", name), number(count)] for name, count in figures.environments]
+    return section("environments", "Environments", table(("", "candidates"), rows))
 
 
 def section(id: str, title: str, *children: Child, meaningless: bool = False) -> Element:
@@ -275,8 +275,8 @@ def _outcome_row(name: str, count: int, of: int) -> list[Element]:
     return [
         node("td", node("span", name, class_=f"outcome {style}")),
         node("td", charts.bar(count / of, style), class_="wide"),
-        _number(count),
-        _number(_percent(count, of)),
+        number(count),
+        number(_percent(count, of)),
     ]
 
 
@@ -297,7 +297,8 @@ def _few(curves: Sequence[Curve]) -> Sequence[Curve]:
     return [*between, curves[-1]]
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[Element]]) -> Element:
+def table(heads: Sequence[str], rows: Iterable[Sequence[Element]]) -> Element:
+    """Return a table; every head but the first is one of numbers."""
     head = node(
         "tr", *(node("th", name, scope="col", class_="n" if index else None) for index, name in enumerate(heads))
     )
@@ -314,16 +315,18 @@ def _tile(name: str, value: str, told: str, style: str = "") -> Element:
     )
 
 
-def _swatch(index: int) -> Element:
+def swatch(index: int) -> Element:
+    """Return the colour of a curve."""
     return node("span", class_=f"swatch c{index}", aria_hidden="true")
 
 
 def _shares(shares: Iterable[float]) -> list[Element]:
     """Return cells of shares, in percent."""
-    return [_number(f"{100 * share:.1f}") for share in shares]
+    return [number(f"{100 * share:.1f}") for share in shares]
 
 
-def _number(value: int | str) -> Element:
+def number(value: int | str) -> Element:
+    """Return a cell with a number."""
     return node("td", str(value), class_="n")
 
 
