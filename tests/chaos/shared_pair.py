@@ -14,7 +14,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from kerneldyno.client import AsyncClient, UnavailableError
+import grpc.aio
+
+from kerneldyno.rpc import channel
+from kerneldyno.rpc.rotation import Endpoint
+from kerneldyno.v1.scheduler_service_pb2 import SchedulerServiceGetCapabilitiesRequest
+from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 from tests.chaos.cluster import Cluster, Process
 from tests.chaos.proxy import Proxy
 from tests.waiting import free_port
@@ -138,9 +143,11 @@ class SharedPair(Cluster):
             await asyncio.sleep(0.05)
 
     async def _serves(self, address: str) -> bool:
-        async with AsyncClient(address, reconnect_timeout=0.5) as client:
-            with suppress(UnavailableError, TimeoutError):
-                async with asyncio.timeout(2.0):  # one that is stopped takes calls, and does not answer
-                    await client.capabilities()
+        """Ask this scheduler alone: a client would follow the hint of a standby to the other one."""
+        async with channel.open_one(Endpoint(address)) as peer:
+            ask = SchedulerServiceStub(peer).GetCapabilities
+            with suppress(grpc.aio.AioRpcError):
+                # One that is stopped takes the call, and does not answer.
+                await ask(SchedulerServiceGetCapabilitiesRequest(), timeout=2.0)
                 return True
         return False
