@@ -125,6 +125,7 @@ def judged(judge: Judge, found: dict[str, Any]) -> dict[str, Any]:
         solution(),
         solution(spoilt="[y, rms]"),
         solution(spoilt="dict(rms=rms, y=y)"),
+        solution("into"),
         solution("into", destination_passing_style=True),
     ],
 )
@@ -134,6 +135,33 @@ def test_a_solution_is_judged_on_the_workloads_of_a_file(
     result = judged(judge, fields(tmp_path, solved, [line(7, stored), line(64, stored)]))
     assert result["outcome"] == "CORRECT", result["message"]
     assert [each["workload"]["name"] for each in result["workloads"]] == ["rows=7, picked=3", "rows=64, picked=3"]
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(
+    ("source", "into"),
+    [
+        ("def run(x, weight, which, eps): ...", False),
+        ("def run(x, weight, /, which, *, eps): ...", True),
+        ("def run(x, weight, which, eps=1e-6): ...", False),
+        ("def run(x, weight, which, eps, block=64): ...", False),
+        ("def run(x, weight, which, eps, y, rms): ...", True),
+        ("def run(x, weight, which, eps, y=None, rms=None): ...", True),
+        ("def run(*inputs): ...", True),
+        ("def run(x, weight, which, eps, *more): ...", True),
+        ("def run(x): ...\ndef run(x, weight, which, eps): ...", False),
+        ("class Kernels:\n    def run(x, weight, which, eps): ...", True),
+        ("from kernels import run", True),
+        ("def run(x, weight, which, eps:", True),
+    ],
+)
+def test_the_number_of_parameters_says_where_outputs_go(tmp_path: Path, source: str, into: bool) -> None:
+    axes = {name: {"type": "const", "value": 48} for name in DEFINITION["axes"]}
+    solved = {**solution(), "sources": [{"path": "src/main.py", "content": source}]}
+    for stated, expected in ((None, into), (True, True), (False, False)):
+        solved["spec"]["destination_passing_style"] = stated
+        found = fields(tmp_path, solved, None, {**DEFINITION, "axes": axes})
+        assert f"_INTO = {expected}" in found["kernel_code"]
 
 
 def test_a_wrong_solution(judge: Judge, tmp_path: Path, stored: dict[str, Any]) -> None:

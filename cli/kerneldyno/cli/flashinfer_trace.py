@@ -9,6 +9,7 @@ larger than a workload's value may be.
 
 from __future__ import annotations
 
+import ast
 import json
 import pprint
 import struct
@@ -208,20 +209,49 @@ def _solution(solved: Mapping[str, Any], defined: Mapping[str, Any], path: Path)
     if language not in _BACKENDS or not entry.endswith(".py") or not function.isidentifier():
         text = "give a Python function (main.py::run) in a solution whose language is triton or python"
         raise UsageError(f"{path}: the entry point {spec.get('entry_point')} in {language} cannot be called; {text}")
-    outputs = _tensors(defined, "outputs", path)
+    outputs, inputs = _tensors(defined, "outputs", path), _tensors(defined, "inputs", path)
+    files = {str(source["path"]): str(source["content"]) for source in sources}
+    into = spec.get("destination_passing_style")
+    if into is None:
+        into = _takes_outputs(files.get(entry, ""), function, len(inputs), len(outputs))
     return {
         "kernel_code": _CANDIDATE.format(
             name=json.dumps(str(solved.get("name")))[1:-1],
             module=entry.removesuffix(".py").replace("/", "."),
             function=function,
-            inputs=pprint.pformat(_tensors(defined, "inputs", path), sort_dicts=False),
+            inputs=pprint.pformat(inputs, sort_dicts=False),
             outputs=pprint.pformat(outputs, sort_dicts=False),
             constant=pprint.pformat(_constant(defined)),
-            into=bool(spec.get("destination_passing_style", False)),
+            into=bool(into),
         ),
-        "kernel_files": {str(source["path"]): str(source["content"]) for source in sources},
+        "kernel_files": files,
         "backend": _BACKENDS[language],
     }
+
+
+def _takes_outputs(source: str, function: str, inputs: int, outputs: int) -> bool:
+    """Return whether an entry function gets its outputs as arguments, for a solution that does not say so.
+
+    Older solutions do not say so and return their outputs. In newer releases of the form, the default is that outputs are
+    arguments. The number of parameters tells the two apart. If it does not, the newer default applies.
+
+    Args:
+        source: text of the file with the entry function.
+        function: name of the entry function.
+        inputs: number of inputs of the definition.
+        outputs: number of outputs of the definition.
+    """
+    try:
+        statements = ast.parse(source).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return True  # the judge reports what is wrong with the source
+    found = [each for each in statements if isinstance(each, ast.FunctionDef) and each.name == function]
+    if not found or found[-1].args.vararg:  # the last definition of a name is the one that counts
+        return True
+    parameters = found[-1].args
+    most = len(parameters.posonlyargs) + len(parameters.args)
+    least = most - len(parameters.defaults)
+    return not least <= inputs <= most or least <= inputs + outputs <= most
 
 
 def _workload(line: Mapping[str, Any], defined: Mapping[str, Any], path: Path | None) -> dict[str, Any] | None:
