@@ -272,7 +272,8 @@ def sketch() -> dict[str, Any]:
     kwargs, _ = tree.flatten({"bias": True})
     inputs, tensors = tree.flatten([x, y])
     specs = [tree.describe(each).to_json() for each in tensors]
-    return {"args": args, "kwargs": kwargs, "inputs": inputs, "specs": specs, "precision": 0, "cotangents": 0}
+    sketched = {"args": args, "kwargs": kwargs, "inputs": inputs, "specs": specs}
+    return {**sketched, "precision": 0, "training": None, "cotangents": 0}
 
 
 def order(each: Case, failures: dict[str, str]) -> dict[str, Any]:

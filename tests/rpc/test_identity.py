@@ -59,6 +59,7 @@ CHANGES: dict[str, Callable[[pb.EvalRequest], object]] = {
     "workloads.name": lambda r: r.workloads.add(value_json="1", name="one"),
     "workloads_time": lambda r: r.workloads_time.CopyFrom(seconds(5)),
     "baselines": lambda r: r.baselines.append(pb.REFERENCE_BACKEND_TORCH_COMPILE),
+    "module_mode": lambda r: setattr(r, "module_mode", pb.MODULE_MODE_BOTH),
     "backward": lambda r: setattr(r, "backward", True),
     "precision": lambda r: setattr(r, "precision", pb.PRECISION_FP16),
     "allowed_precision": lambda r: setattr(r, "allowed_precision", pb.PRECISION_FP16),

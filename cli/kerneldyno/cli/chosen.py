@@ -117,6 +117,11 @@ _OPTIONS = (
         "Whether calls make a backward pass too, and gradients are compared. Default: as inputs require gradients.",
     ),
     _Option(
+        *("module_mode", "--module-mode", str, "train|eval|both"),
+        "Call modules in this mode. In training mode, the buffers that a call changes are compared. Default: as they are.",
+        _one_of("train", "eval", "both"),
+    ),
+    _Option(
         *("stress_inputs", "--stress/--no-stress", bool, None),
         "Whether candidates must be right on stress inputs too. Default: yes, unless a tolerance is given and no kind.",
     ),

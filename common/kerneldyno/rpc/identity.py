@@ -199,6 +199,7 @@ REQUEST = Form(
         "stress_kinds": ENUMS,
         "precision": INTEGER,
         "backward": INTEGER,
+        "module_mode": INTEGER,
         "workloads": Form(pb.Workload.DESCRIPTOR, {"name": TEXT, "value_json": TEXT}).several(),
         "workloads_time": DURATION,
         "baselines": ENUMS,

@@ -170,6 +170,7 @@ _CONVERT: dict[str, Callable[[Any], Any]] = {
     "priority": _enum("PRIORITY_"),
     "allowed_precision": _enum("PRECISION_"),
     "precision": _enum("PRECISION_"),
+    "module_mode": _enum("MODULE_MODE_"),
     "reference_backend": _enum("REFERENCE_BACKEND_"),
     "launch_mode": _enum("LAUNCH_MODE_"),
     "speedup_kind": _enum("SPEEDUP_KIND_"),

@@ -85,6 +85,7 @@ _PLUGIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _ENUMS: dict[str, Any] = {
     "allowed_precision": pb.Precision,
     "precision": pb.Precision,
+    "module_mode": pb.ModuleMode,
     "reference_backend": pb.ReferenceBackend,
     "launch_mode": pb.LaunchMode,
     "speedup_kind": pb.SpeedupKind,
@@ -241,6 +242,9 @@ def _violations(
         yield from _precision(request)
     if request.backward and request.toolkit == "kernel_simple":
         yield Violation("backward", "must be false with the kernel_simple toolkit, whose cases give outputs only")
+    yield from _enum("module_mode", request.module_mode)
+    if request.module_mode and request.toolkit == "kernel_simple":
+        yield Violation("module_mode", "must be absent with the kernel_simple toolkit, which has no reference module")
     yield from _enum("reference_backend", request.reference_backend)
     yield from _baselines(request)
     yield from _enum("launch_mode", request.launch_mode)

@@ -34,6 +34,46 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _ModuleMode:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ModuleModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ModuleMode.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    MODULE_MODE_UNSPECIFIED: _ModuleMode.ValueType  # 0
+    """As the modules are constructed."""
+    MODULE_MODE_TRAIN: _ModuleMode.ValueType  # 1
+    """Training mode. The buffers that a call of the reference changes (a normalisation's running mean and variance, and
+    its number of batches) are compared after each call, as outputs are; the candidate must have buffers of the same
+    names. Each call begins with the values that the module was constructed with. The time of a call contains copying
+    these buffers, on both sides.
+    """
+    MODULE_MODE_EVAL: _ModuleMode.ValueType  # 2
+    """Eval mode: normalisations use their running statistics, and dropout does nothing."""
+    MODULE_MODE_BOTH: _ModuleMode.ValueType  # 3
+    """Two evaluations, each in a process of its own: first in eval mode, which is not timed, then in training mode. The
+    first one that is not CORRECT ends the evaluation.
+    """
+
+class ModuleMode(_ModuleMode, metaclass=_ModuleModeEnumTypeWrapper):
+    """ModuleMode is the mode in which a reference's and a candidate's module are called, as `Module.train()` sets it."""
+
+MODULE_MODE_UNSPECIFIED: ModuleMode.ValueType  # 0
+"""As the modules are constructed."""
+MODULE_MODE_TRAIN: ModuleMode.ValueType  # 1
+"""Training mode. The buffers that a call of the reference changes (a normalisation's running mean and variance, and
+its number of batches) are compared after each call, as outputs are; the candidate must have buffers of the same
+names. Each call begins with the values that the module was constructed with. The time of a call contains copying
+these buffers, on both sides.
+"""
+MODULE_MODE_EVAL: ModuleMode.ValueType  # 2
+"""Eval mode: normalisations use their running statistics, and dropout does nothing."""
+MODULE_MODE_BOTH: ModuleMode.ValueType  # 3
+"""Two evaluations, each in a process of its own: first in eval mode, which is not timed, then in training mode. The
+first one that is not CORRECT ends the evaluation.
+"""
+Global___ModuleMode: _TypeAlias = ModuleMode  # noqa: Y015
+
 class _OutputReuse:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -435,6 +475,7 @@ class EvalRequest(_message.Message):
     WORKLOADS_FIELD_NUMBER: _builtins.int
     WORKLOADS_TIME_FIELD_NUMBER: _builtins.int
     BASELINES_FIELD_NUMBER: _builtins.int
+    MODULE_MODE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The caller's name for this request, 1 to 200 printable characters, unique within the caller's client id. Results
     carry it. If the same id is sent again with the same body, the answer is the same result; with another body it is
@@ -531,6 +572,11 @@ class EvalRequest(_message.Message):
     gradients of the output, and both passes together are timed. The candidate is a module or function that autograd can
     differentiate, for example through a torch.autograd.Function; its parameters have the reference's names. If
     `get_inputs()` returns tensors with `requires_grad`, gradients are asked for in any case, but only of these inputs.
+    """
+    module_mode: Global___ModuleMode.ValueType
+    """The mode in which modules are called, with the "kernelbench" toolkit. UNSPECIFIED means as the reference and the
+    candidate construct them. That is training mode, as in KernelBench, unless their code chooses another one, and
+    buffers are not compared.
     """
     @_builtins.property
     def tolerance(self) -> Global___Tolerance:
@@ -658,10 +704,11 @@ class EvalRequest(_message.Message):
         workloads: _abc.Iterable[Global___Workload] | None = ...,
         workloads_time: _duration_pb2.Duration | None = ...,
         baselines: _abc.Iterable[Global___ReferenceBackend.ValueType] | None = ...,
+        module_mode: Global___ModuleMode.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "build_flags", b"build_flags", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "client_grace", b"client_grace", "device", b"device", "enable_profiling", b"enable_profiling", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "run_performance", b"run_performance", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "total_timeout", b"total_timeout", "trace_context", b"trace_context", "workloads_time", b"workloads_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "allowed_precision", b"allowed_precision", "backend", b"backend", "backward", b"backward", "baselines", b"baselines", "build_flags", b"build_flags", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "cases", b"cases", "cases_code", b"cases_code", "client_grace", b"client_grace", "device", b"device", "enable_profiling", b"enable_profiling", "entry_point", b"entry_point", "id", b"id", "kernel_code", b"kernel_code", "kernel_files", b"kernel_files", "labels", b"labels", "launch_mode", b"launch_mode", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "output_reuse", b"output_reuse", "precision", b"precision", "priority", b"priority", "provenance_policy", b"provenance_policy", "reference_backend", b"reference_backend", "reference_code", b"reference_code", "run_performance", b"run_performance", "salt", b"salt", "skip_cache", b"skip_cache", "speedup_kind", b"speedup_kind", "stress_inputs", b"stress_inputs", "stress_kinds", b"stress_kinds", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "toolkit", b"toolkit", "total_timeout", b"total_timeout", "trace_context", b"trace_context", "workloads", b"workloads", "workloads_time", b"workloads_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "allowed_precision", b"allowed_precision", "backend", b"backend", "backward", b"backward", "baselines", b"baselines", "build_flags", b"build_flags", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "cases", b"cases", "cases_code", b"cases_code", "client_grace", b"client_grace", "device", b"device", "enable_profiling", b"enable_profiling", "entry_point", b"entry_point", "id", b"id", "kernel_code", b"kernel_code", "kernel_files", b"kernel_files", "labels", b"labels", "launch_mode", b"launch_mode", "module_mode", b"module_mode", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "output_reuse", b"output_reuse", "precision", b"precision", "priority", b"priority", "provenance_policy", b"provenance_policy", "reference_backend", b"reference_backend", "reference_code", b"reference_code", "run_performance", b"run_performance", "salt", b"salt", "skip_cache", b"skip_cache", "speedup_kind", b"speedup_kind", "stress_inputs", b"stress_inputs", "stress_kinds", b"stress_kinds", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "toolkit", b"toolkit", "total_timeout", b"total_timeout", "trace_context", b"trace_context", "workloads", b"workloads", "workloads_time", b"workloads_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__candidate_device_memory_bytes: _TypeAlias = _typing.Literal["candidate_device_memory_bytes"]  # noqa: Y015
     _WhichOneofArgType__candidate_device_memory_bytes: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes"]  # noqa: Y015

@@ -162,6 +162,7 @@ def _spec(source: str, rule: ToleranceRule) -> EvalSpec:
         output_reuse=pb.OUTPUT_REUSE_LABEL,
         precision=pb.PRECISION_UNSPECIFIED,
         backward=False,
+        module_mode=pb.MODULE_MODE_UNSPECIFIED,
         workloads=(),
     )
 

@@ -58,6 +58,7 @@ def read_request(request: pb.EvalRequest) -> EvalSpec:
         libraries=tuple(request.build_flags.libraries),
         precision=request.precision,
         backward=request.backward,
+        module_mode=request.module_mode,
         workloads=tuple((each.name, each.value_json) for each in request.workloads),
         workloads_seconds=_seconds(request.workloads_time) if request.HasField("workloads_time") else None,
     )

@@ -23,7 +23,7 @@ from ..devices.base import Device, DeviceDescription
 from ..shared import wire
 from ..shared.spec import EvalSpec
 from ..walls import Layer
-from . import frames, workloads
+from . import frames, modes, workloads
 from .checks.libraries import Libraries
 from .context import JudgeContext
 from .hygiene import Hygiene, SickDeviceError
@@ -203,7 +203,10 @@ class Service:
                     result = await lane.evaluate()
                 return result, lane.workloads
 
-            result = await workloads.evaluate(spec, evaluate_one)
+            async def evaluate_modes(each: EvalSpec) -> tuple[pb.EvalResult, Sequence[tuple[str, str]]]:
+                return await modes.evaluate(each, evaluate_one)
+
+            result = await workloads.evaluate(spec, evaluate_modes)
         except LeakError as leak:
             _log.error("event=judge_leaks detail=%r", str(leak))
             self._lanes.pop(attempt, None)

@@ -60,7 +60,7 @@ def _together(results: Sequence[pb.EvalResult], workloads: Sequence[tuple[str, s
         whole.message = f"workload {name or value} ({len(results)} of {len(workloads)}): {whole.message}"
         return whole
     whole.message = f"all outputs of {len(results)} workloads are right"
-    whole.correctness.CopyFrom(_all_correct([result.correctness for result in results]))
+    whole.correctness.CopyFrom(all_correct([result.correctness for result in results]))
     known = {finding.id for finding in whole.findings}
     for result in results[:-1]:
         whole.findings.extend(found for found in result.findings if found.id not in known)
@@ -118,7 +118,7 @@ def _baseline(found: Sequence[pb.BaselineResult]) -> pb.BaselineResult:
     return whole
 
 
-def _all_correct(reports: Sequence[pb.CorrectnessReport]) -> pb.CorrectnessReport:
+def all_correct(reports: Sequence[pb.CorrectnessReport]) -> pb.CorrectnessReport:
     """Return the sums of what was counted, and the extremes of what was measured."""
     whole = pb.CorrectnessReport()
     whole.CopyFrom(reports[0])

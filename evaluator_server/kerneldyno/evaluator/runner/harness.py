@@ -30,7 +30,8 @@ from ..devices import open_device, seeding, timed_loops
 from ..devices.base import Device, Gate
 from ..devices.signals import Signals
 from ..shared import small_floats, tree, wire
-from ..shared.gradients import Differentiated, Gradients
+from ..shared.buffers import in_mode, whole_call
+from ..shared.gradients import Gradients
 from ..shared.tracebacks import CANDIDATE_FILE, describe_error
 from . import native, parameters, probe, profiler, reference, sandbox
 from .candidate_source import import_candidate
@@ -150,14 +151,14 @@ class _Harness:
         target = getattr(self._module, order["symbol"])
         self._call = self._construction = None  # free the earlier instance first
         if not order["instantiate"] and not isinstance(target, type):
-            self._call = self._differentiated(target, order)
+            self._call = _whole_call(target, order)
             return {"state": []}
         self._construction = parameters.Construction(
             target, order["args"], order["kwargs"], order["seed"], self._device.torch_device, order["precision"]
         )
         assert self._backend is not None
         with self._backend.count_launches(self._device) as launches:
-            self._call = self._differentiated(self._construction.make(), order)
+            self._call = _whole_call(self._construction.make(), order)
         self._launched |= launches.names
         return {"state": self._construction.constants() if order["listing"] else []}
 
@@ -169,12 +170,7 @@ class _Harness:
         values = [small_floats.cloned(value) for value in tree.views(self._station.arena, specs)]
         names = [name for name, _ in order["state"]]
         self._device.synchronize()  # after the answer the judge overwrites the values with inputs
-        self._call = self._differentiated(self._construction.make_with(dict(zip(names, values, strict=True))), order)
-
-    @staticmethod
-    def _differentiated(call: Callable[..., Any], order: wire.Frame) -> Callable[..., Any]:
-        wanted = Gradients.from_plain(order["gradients"])
-        return call if wanted is None else Differentiated(call, wanted)
+        self._call = _whole_call(self._construction.make_with(dict(zip(names, values, strict=True))), order)
 
     def do_parameters(self, order: wire.Frame) -> wire.Frame:
         """Return all parameters and buffers of the instance."""
@@ -339,3 +335,10 @@ class _Harness:
         arguments = self._station.arguments(order["structure"], specs)
         seeding.seed(self._device.torch_device, order["seed"])
         return self._call(*arguments)
+
+
+def _whole_call(module: Any, order: wire.Frame) -> Callable[..., Any]:
+    """Return what a call of the candidate is: its module in the mode of the problem, with gradients and buffers."""
+    module = in_mode(module, order["training"])
+    buffers = order["buffers"] if order["training"] else None
+    return whole_call(module, Gradients.from_plain(order["gradients"]), buffers)

@@ -15,6 +15,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from ..shared import tree
+from ..shared.buffers import in_mode
 from ..shared.casting import cast_module
 
 _META = torch.device("meta")
@@ -145,8 +146,8 @@ def construct_and_call(module: ModuleType, symbol: str, sketch: dict[str, Any]) 
         module: The imported candidate.
         symbol: Name of the class or function.
         sketch: The constructor's arguments (`args`, `kwargs`), and the call's (`inputs`, `specs`), as `sketch` makes them;
-            the `precision` to which the instance is cast; and the number of `cotangents`, the last inputs, which only a
-            backward pass needs.
+            the `precision` to which the instance is cast; whether it is put into `training` mode; and the number of
+            `cotangents`, the last inputs, which only a backward pass needs.
 
     Raises:
         BaseException: Whatever the candidate raises.
@@ -156,7 +157,7 @@ def construct_and_call(module: ModuleType, symbol: str, sketch: dict[str, Any]) 
         if isinstance(target, type):
             target = target(*tree.rebuild(sketch["args"], [], _META), **tree.rebuild(sketch["kwargs"], [], _META))
             if isinstance(target, torch.nn.Module):
-                target = cast_module(target, sketch["precision"])
+                target = in_mode(cast_module(target, sketch["precision"]), sketch["training"])
         specs = [tree.TensorSpec.from_json(spec) for spec in sketch["specs"]]
         inputs = [torch.empty_strided(spec.shape, spec.stride, dtype=spec.torch_dtype) for spec in specs]
         arguments = tree.rebuild(sketch["inputs"], inputs, _META)

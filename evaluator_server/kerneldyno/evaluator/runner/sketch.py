@@ -39,5 +39,6 @@ def _sketch(spec: EvalSpec) -> dict[str, Any] | None:
         "inputs": inputs,
         "specs": [tree.describe(tensor).to_json() for tensor in shapes],
         "precision": made.precision,
+        "training": made.training,
         "cotangents": 0,
     }

@@ -13,6 +13,10 @@ from typing import Any
 
 import torch
 
+#: The parts of an answer that has more than the output.
+_GRADIENTS = ["input_gradients", "parameter_gradients"]
+_ANSWERS = (["output", *_GRADIENTS], ["output", "buffers"], ["output", *_GRADIENTS, "buffers"])
+
 
 @dataclass(slots=True)
 class Gradients:
@@ -75,14 +79,13 @@ class Differentiated:
 
 
 def names(structure: Any) -> list[str]:
-    """Return a name for each tensor in what a `Differentiated` returns, by its flattened structure (`tree.flatten`).
+    """Return a name for each tensor in what a call returns, by its flattened structure (`tree.flatten`).
 
-    Return nothing for any other structure.
+    Return nothing if the call returns neither gradients (`Differentiated`) nor buffers (`buffers.WithBuffers`).
     """
     match structure:
-        case {"dict": [["output", result], ["input_gradients", inputs], ["parameter_gradients", parameters]]}:
-            parts = {"output": result, "input_gradients": inputs, "parameter_gradients": parameters}
-            return [name for title, part in parts.items() for name in _paths(title, part)]
+        case {"dict": pairs} if [title for title, _ in pairs] in _ANSWERS:
+            return [name for title, part in pairs for name in _paths(title, part)]
     return []
 
 

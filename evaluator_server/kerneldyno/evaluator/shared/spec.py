@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # runners of references import this module, and runners must 
 
 #: REFERENCE_BACKEND_TORCH_COMPILE; later numbers are other modes of torch.compile.
 _COMPILED = 2
+#: What MODULE_MODE_TRAIN and MODULE_MODE_EVAL do to a module. (For MODULE_MODE_BOTH the judge makes two specs.)
+_TRAINING = {1: True, 2: False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,8 @@ class EvalSpec:
     precision: pb.Precision.ValueType
     #: Whether calls make a backward pass as well.
     backward: bool
+    #: The mode in which modules are called; UNSPECIFIED if they stay as they are constructed.
+    module_mode: pb.ModuleMode.ValueType
     #: Names and values (JSON) of workloads that the request gives; the number of the one to judge; and the time limit for
     #: all, in seconds.
     workloads: tuple[tuple[str, str], ...]
@@ -93,6 +97,11 @@ class EvalSpec:
     libraries: tuple[str, ...] = ()
 
     @property
+    def training(self) -> bool | None:
+        """Return whether modules are put into training mode or (False) into eval mode; None if they stay as they are."""
+        return _TRAINING.get(self.module_mode)
+
+    @property
     def torch_compile(self) -> bool:
         """Return True if torch.compile makes what is timed of the reference."""
         return self.reference_backend >= _COMPILED
@@ -103,7 +112,7 @@ class EvalSpec:
         digest = hashlib.sha256()
         switches = (
             f"{self.reference_backend} {self.cuda_graph} {self.stress_inputs} {self.stress_kinds} {self.tolerance}"
-            f" {self.allowed_precision} {self.precision} {self.backward} {self.workload}"
+            f" {self.allowed_precision} {self.precision} {self.backward} {self.module_mode} {self.workload}"
         )
         parts = (self.toolkit, self.entry_point, switches, self.reference_code, self.cases_code)
         for part in (*parts, *(text for case in (*self.cases, *self.workloads) for text in case)):

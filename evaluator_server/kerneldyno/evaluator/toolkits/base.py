@@ -67,6 +67,11 @@ class Problem(ABC):
     precision: int = 0
     #: Which gradients a call returns beside its output; None if it returns the output only.
     gradients: Gradients | None = None
+    #: Whether the candidate's module is put into training mode or (False) into eval mode; None if it stays as it is.
+    training: bool | None = None
+    #: Names of the buffers that a call in training mode changes and returns beside its output. Known once inputs have
+    #: been drawn.
+    buffers: Sequence[str] = ()
     #: Names and values (JSON) of all workloads of the problem, of which this one has number `EvalSpec.workload`.
     workloads: Sequence[tuple[str, str]] = ()
     #: Number of fixed cases; None if inputs are drawn at random.
@@ -127,8 +132,9 @@ class Sketch:
     init_args: Sequence[Any]
     init_kwargs: dict[str, Any]
     inputs: Sequence[Any]
-    #: See `Problem.precision`.
+    #: See `Problem.precision` and `Problem.training`.
     precision: int = 0
+    training: bool | None = None
 
 
 class Toolkit(ABC):

@@ -16,8 +16,9 @@ import torch
 
 from ..devices import filling, seeding
 from ..shared import tree
+from ..shared.buffers import WithBuffers, in_mode, same_bytes, whole_call
 from ..shared.casting import cast, cast_module
-from ..shared.gradients import Differentiated, Gradients, detached, floating
+from ..shared.gradients import Gradients, detached, floating
 from ..shared.out_of_memory import is_lack_of_memory
 from ..shared.precision import round_to
 from ..shared.small_floats import is_coded
@@ -38,6 +39,8 @@ class _KernelBenchProblem(Problem):
         self.symbol = f"{spec.entry_point}New"
         self.init_seed = seed
         self.precision = spec.precision
+        self.training = spec.training
+        self.buffers: list[str] = []
         self._device = device
         module = run_source(spec.reference_code)
         unload_with(self, module)
@@ -52,11 +55,13 @@ class _KernelBenchProblem(Problem):
         seeding.seed(device, seed)
         with torch.no_grad(), filling.by_device(device):
             made = getattr(module, spec.entry_point)(*self.init_args, **self.init_kwargs)
-            self._model = cast_module(made.to(device), self.precision)
+            self._model = in_mode(cast_module(made.to(device), self.precision), self.training)
         self._replaced = _replace_constants(self._model, seed) if spec.stress_inputs else {}
         if self._replaced:
             cast_module(self._model, self.precision)  # the replaced values are rounded as well
         self.gradients = self._gradients(spec)
+        #: True if nothing that the first call shows is missing: its outputs, or the buffers that it changes.
+        self._is_known = self.gradients is None and not self.training
         #: The floating-point outputs without their memory, once there has been one.
         self._outputs: list[torch.Tensor] = []
         self._precise_model: torch.nn.Module | None = None
@@ -71,9 +76,8 @@ class _KernelBenchProblem(Problem):
             self.timed = self._called(self._model, compiled)
 
     def _called(self, model: torch.nn.Module, compiled: Any = None) -> Callable[..., Any]:
-        """Return what is called: a model, or its compiled form, or both passes of that."""
-        call = model if compiled is None else compiled
-        return call if self.gradients is None else Differentiated(call, self.gradients, model)
+        """Return what is called: a model or its compiled form, with gradients and buffers if they are compared."""
+        return whole_call(model, self.gradients, self.buffers if self.training else None, compiled)
 
     def _gradients(self, spec: EvalSpec) -> Gradients | None:
         """Return the gradients that the request asks for, or the inputs by `requires_grad`."""
@@ -92,18 +96,31 @@ class _KernelBenchProblem(Problem):
         if not isinstance(made, list | tuple):
             raise TypeError(f"get_inputs() returned a {type(made).__name__}, not a list")
         drawn = tuple(cast(to_device(value, self._device), self.precision) for value in made)
-        if self.gradients is None:
-            return drawn
-        drawn = detached(drawn)
-        return (*drawn, *self._cotangents(self.gradients, drawn, seed))
+        if self.gradients is not None:
+            drawn = detached(drawn)
+        if not self._is_known:
+            self._look(drawn, seed)
+        return drawn if self.gradients is None else (*drawn, *self._cotangents(seed))
 
-    def _cotangents(self, gradients: Gradients, drawn: tuple[Any, ...], seed: int) -> list[torch.Tensor]:
-        """Draw gradients of the outputs. The first time, the reference runs once to show its outputs."""
-        if not gradients.outputs:
-            with torch.no_grad():
-                outputs = floating(self._model(*copy.deepcopy(drawn)))
-            self._outputs = [output.to("meta") for output in outputs]
-            gradients.outputs = len(outputs)
+    def _look(self, drawn: tuple[Any, ...], seed: int) -> None:
+        """Call the reference once, to see the form of its outputs, and in training mode which buffers it changes."""
+        before: dict[str, torch.Tensor] = {}
+        if self.training:
+            buffers = self._model.named_buffers()
+            before = {name: each for name, each in buffers if each.layout is torch.strided and not each.is_quantized}
+        seeding.seed(self._device, seed)
+        with torch.no_grad():
+            found = WithBuffers(self._model, list(before), self._model)(*copy.deepcopy(drawn))
+        if before:
+            self.buffers += [name for name, value in found["buffers"].items() if not same_bytes(value, before[name])]
+            found = found["output"]
+        if self.gradients is not None:
+            self._outputs = [output.to("meta") for output in floating(found)]
+            self.gradients.outputs = len(self._outputs)
+        self._is_known = True
+
+    def _cotangents(self, seed: int) -> list[torch.Tensor]:
+        """Draw gradients of the outputs."""
         seeding.seed(self._device, seed ^ _OTHER_SEED)
         return [torch.randn(output.shape, dtype=output.dtype, device=self._device) for output in self._outputs]
 
@@ -244,7 +261,7 @@ class KernelBenchToolkit(Toolkit):
         get_inputs, get_init_inputs = _functions(module, workloads.of_module(module, spec), spec.workload)
         with torch.device("meta"):
             args, kwargs = _split(get_init_inputs())
-            return Sketch(args, kwargs, cast(get_inputs(), spec.precision), spec.precision)
+            return Sketch(args, kwargs, cast(get_inputs(), spec.precision), spec.precision, spec.training)
 
 
 TOOLKIT = KernelBenchToolkit()

@@ -147,6 +147,7 @@ class OwnSettingsProblem(Problem):
         self.symbol, self.instantiate = problem.symbol, problem.instantiate
         self.init_args, self.init_kwargs, self.init_seed = problem.init_args, problem.init_kwargs, problem.init_seed
         self.precision, self.gradients = problem.precision, problem.gradients
+        self.training, self.buffers = problem.training, problem.buffers
         self.workloads = problem.workloads
         self.cases, self.timed = problem.cases, problem.timed
 
@@ -193,6 +194,7 @@ def build(toolkit: Toolkit, spec: EvalSpec, device: torch.device, seed: int) -> 
     heeded = {
         "precision": problem.precision == spec.precision,
         "backward": bool(problem.gradients) or not spec.backward,
+        "module_mode": problem.training == spec.training,
     }
     if ignored := [field for field, found in heeded.items() if not found]:
         text = f"the toolkit {spec.toolkit} knows no {' and no '.join(ignored)}; leave it out"

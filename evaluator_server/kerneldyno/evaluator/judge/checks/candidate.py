@@ -123,6 +123,8 @@ class Candidate(Side):
             "seed": problem.init_seed,
             "precision": problem.precision,
             "gradients": problem.gradients and problem.gradients.to_plain(),
+            "training": problem.training,
+            "buffers": list(problem.buffers),
         }
         state = problem.state()
         listing = read_listing(await self.ask({**order, "listing": bool(state)}))

@@ -162,6 +162,9 @@ def _wrong(
     if kind is not None and mismatch.kind != "output overwritten":
         detail = f"{mismatch.detail} on stress inputs ({kind.kind})"
         mismatch = replace(mismatch, detail=detail, stress=stress.CONTRACT[kind.kind])
+    if candidate.spec.training is not None:
+        mode = "training" if candidate.spec.training else "eval"
+        mismatch = replace(mismatch, detail=f"{mismatch.detail}, in {mode} mode")
     _explain(candidate, built)
     return Finished(verdict.incorrect(mismatch, number, record.report(), record.findings))
 

@@ -122,6 +122,7 @@ class Rehearsal:
             "inputs": inputs.structure,
             "specs": [spec.to_json() for spec in inputs.specs],
             "precision": problem.precision,
+            "training": problem.training,
             "cotangents": problem.gradients.outputs if problem.gradients else 0,
         }
 

@@ -267,8 +267,21 @@ def _structural_difference(expected: Any, got: Any, where: str) -> Mismatch | No
         (kind,) = expected
         if kind in ("tensor", "dtype", "device"):
             return None if expected == got else Mismatch(where, "structure", f"{where} differs in structure")
+        if kind == "dict" and (keys := _names(expected[kind])) and keys == _names(got[kind]):
+            parts = zip(keys, expected[kind], got[kind], strict=True)
+            differing = (
+                _structural_difference(left, right, f"{where}[{key!r}]") for key, (_, left), (_, right) in parts
+            )
+            return next(filter(None, differing), None)
         return _structural_difference(expected[kind], got[kind], where)
     return Mismatch(where, "structure", f"{where} is {_name(got)}, expected {_name(expected)}")
+
+
+def _names(pairs: Any) -> list[str]:
+    """Return the keys of a flattened dict, or nothing if they are not all strings. A runner may have sent anything."""
+    if not isinstance(pairs, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
+        return []
+    return [key for key, _ in pairs] if all(isinstance(key, str) for key, _ in pairs) else []
 
 
 def _is_close(expected: float, got: float) -> bool:

@@ -79,6 +79,7 @@ class Excerpted(Problem):
         self.symbol, self.instantiate = problem.symbol, problem.instantiate
         self.init_args, self.init_kwargs, self.init_seed = problem.init_args, problem.init_kwargs, problem.init_seed
         self.precision, self.gradients = problem.precision, problem.gradients
+        self.training, self.buffers = problem.training, problem.buffers
 
     def inputs(self, trial: int, seed: int) -> tuple[Any, ...]:
         excerpt = self._excerpt
