@@ -14,6 +14,7 @@ from kerneldyno.client import EvalResult
 from kerneldyno.report.wording import facts, seconds, speedup_words
 from kerneldyno.v1.evaluation_pb2 import (
     LAUNCH_MODE_CUDA_GRAPH,
+    REFERENCE_BACKEND_TORCH_COMPILE,
     SPEEDUP_KIND_DEVICE,
     SPEEDUP_KIND_END_TO_END,
     STAGE_COMPILING,
@@ -97,6 +98,19 @@ def both_times(regime: TimingStats.Regime.ValueType = TimingStats.REGIME_QUEUED_
     effort = result.timing_effort
     effort.lease_seconds, effort.rounds, effort.candidate_calls, effort.reference_calls = 0.4, 8, 240, 220
     return result
+
+
+def test_baselines_are_named() -> None:
+    result = both_times()
+    result.baselines.add(backend=REFERENCE_BACKEND_TORCH_COMPILE, speedup=1.2)
+    result.baselines.add(name="[red]fast[/red] 2.8", speedup=0.9)
+    result.baselines.add(
+        name="other", error="ValueError: in a timed call 1 of 2 elements of output are out of tolerance"
+    )
+    told = dict(facts(result))
+    assert (told["beside torch compile"], told["beside [red]fast[/red] 2.8"]) == ("1.20x", "0.90x")
+    assert told["beside other"].startswith("ValueError: in a timed call")
+    assert "beside [red]fast[/red] 2.8" in shown(verdict_card(result))
 
 
 def test_both_speedups_and_the_one_that_counts() -> None:

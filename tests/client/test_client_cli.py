@@ -222,6 +222,8 @@ class TestEvaluate:
             ),
             (["{reference}", "{candidate}", "--speedup-kind", ""], "choose device or end-to-end"),
             (["{reference}", "{candidate}", "--candidate-memory", "much"], "'much' is not a size"),
+            (["{reference}", "{candidate}", "--library-baseline", "fast.py"], "give NAME=FILE.py"),
+            (["{reference}", "{candidate}", "--library-baseline", "a=none.py"], "cannot read none.py"),
             (["{reference}", "{candidate}", "--allowed-precision", "fp4"], "choose one of tf32, fp16, bf16, fp8"),
             (["{reference}", "{candidate}", "--candidate-memory=-1GiB"], "with MiB or GiB (8GiB)"),
             (["{reference}", "{candidate}", "--output-reuse", "never"], "'never' is unknown; choose label or reject"),
@@ -337,10 +339,13 @@ class TestBatch:
                 "speedup_kind": "device",
                 "timing_precision": 0.5,
                 "stress_kinds": ["wave"],
+                "library_baselines": {"mine": "b"},
             },
         )
         options = ["--speedup-kind", "end-to-end", "--timing-precision", 0.02, "--candidate-memory", "512 mib"]
-        options += ["--stress-kinds", "rows", "--address", scheduler.address]
+        (tmp_path / "fast.py").write_text("c")
+        options += ["--stress-kinds", "rows", "--library-baseline", f"a={tmp_path / 'fast.py'}"]
+        options += ["--library-baseline", f"fast={tmp_path / 'fast.py'}", "--address", scheduler.address]
         assert (await invoke("batch", source, "--output", tmp_path / "r.jsonl", *options)).status == 0
         sent = {one.id: one for message in scheduler.messages for one in message.requests}
         assert (sent["open"].timing_precision, sent["open"].speedup_kind) == (0.02, SPEEDUP_KIND_END_TO_END)
@@ -349,6 +354,8 @@ class TestBatch:
             [STRESS_KIND_ROWS],
             [STRESS_KIND_WAVE],
         )
+        assert [(each.name, each.code) for each in sent["open"].library_baselines] == [("a", "c"), ("fast", "c")]
+        assert [(each.name, each.code) for each in sent["says"].library_baselines] == [("mine", "b")]
         assert (dict(sent["open"].labels), sent["open"].kernel_code) == ({"step": "1"}, "k")
         assert (sent["says"].timing_precision, sent["says"].speedup_kind) == (0.5, SPEEDUP_KIND_DEVICE)
 

@@ -59,7 +59,7 @@ def bursts(seed: int = 0, reference: str = REFERENCE, *, gate: bool = False, que
     example = prepare(problem, spec, CPU, 0)
     place = station(example.inputs, example.slot_bytes)
     sides = SimpleNamespace(spec=spec, device=CPU, station=place, gate=object() if gate else None, record=Record())
-    other = SimpleNamespace(station=station(example.inputs, example.slot_bytes), values=0, timed=True)
+    other = SimpleNamespace(station=station(example.inputs, example.slot_bytes), values=0, timed=True, is_checked=False)
     built = BuiltProblem(problem, examine(problem, spec, CPU), Footprint(0, 0, 0, 0, 0), queueable=queueable)
     made = Bursts(cast(Candidate, sides), cast(ReferenceRunner, other), built, example, random.Random(seed))
     made.begin()
@@ -105,6 +105,19 @@ def test_only_outputs_of_the_candidate_are_looked_at() -> None:
     plan = made.plan(made.candidate, batch, cold=True)
     assert len(made.outputs.watched(made.candidate, plan, batch)) == len(batch.right) > 0
     assert made.outputs.watched(made.reference, plan, batch) == {}
+
+
+def test_outputs_of_a_library_baseline_are_compared_and_are_no_verdict_on_the_candidate() -> None:
+    made = bursts()
+    made.reference.is_checked = True
+    batch = made.supply.take(3)
+    plan = made.plan(made.reference, batch, cold=True)
+    assert len(made.outputs.watched(made.reference, plan, batch)) == len(batch.right)
+    outputs = {index: torch.zeros(made.reference.station.outputs.shape[1], dtype=torch.uint8) for index in batch.right}
+    made.outputs.keep(batch.right, outputs, of_reference=True)
+    with pytest.raises(ReferenceFailure, match="in a timed call"):
+        made.outputs.judge()
+    assert made.candidate.record.timed_checks == 0
 
 
 # The plan

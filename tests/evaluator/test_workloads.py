@@ -203,12 +203,14 @@ async def test_baselines_have_means_too() -> None:
             if speedup:
                 one.speedup = speedup
                 one.speedup_interval.CopyFrom(pb.Interval(low=speedup * 0.99, high=speedup / 0.99))
+        result.baselines.add(name="library", speedup=3.0)
     whole, _ = await together(results, 2)
-    first, second = whole.baselines
+    first, second, library = whole.baselines
     assert (first.backend, first.speedup) == (2, pytest.approx(4.0))
     assert first.speedup_interval.low < 4.0 < first.speedup_interval.high
     assert (second.backend, second.error, second.HasField("speedup")) == (3, "no compiler", False)
-    assert len(whole.workloads[0].baselines) == 2
+    assert (library.name, library.backend, library.speedup) == ("library", 0, pytest.approx(3.0))
+    assert len(whole.workloads[0].baselines) == 3
 
 
 @pytest.mark.pure

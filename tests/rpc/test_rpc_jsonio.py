@@ -22,6 +22,7 @@ BASE = {"id": "a", "reference_code": "r", "kernel_code": "k"}
         ({"priority": "high"}, {"priority": "PRIORITY_HIGH"}),
         ({"allowed_precision": "bf16"}, {"allowed_precision": "PRECISION_BF16"}),
         ({"reference_backend": "torch-compile"}, {"reference_backend": "REFERENCE_BACKEND_TORCH_COMPILE"}),
+        ({"library_baselines": {"a": "b"}}, {"library_baselines": [{"name": "a", "code": "b"}]}),
         ({"module_mode": "both"}, {"module_mode": "MODULE_MODE_BOTH"}),
         ({"launch_mode": "cuda-graph"}, {"launch_mode": "LAUNCH_MODE_CUDA_GRAPH"}),
         ({"speedup_kind": "end-to-end"}, {"speedup_kind": "SPEEDUP_KIND_END_TO_END"}),

@@ -22,6 +22,10 @@ def simple(**fields: Any) -> pb.EvalRequest:
     return good(**({"toolkit": "kernel_simple", "reference_code": "", "cases": [case]} | fields))
 
 
+def library(**fields: Any) -> pb.LibraryBaseline:
+    return pb.LibraryBaseline(**({"name": "a", "code": "b"} | fields))
+
+
 def seconds(value: float) -> duration_pb2.Duration:
     return duration_pb2.Duration(seconds=int(value), nanos=round((value - int(value)) * 1e9))
 
@@ -50,6 +54,7 @@ def fields_of(request: pb.EvalRequest, **known: Any) -> list[str]:
         good(tolerance=pb.Tolerance(matched_share=1.0, atol=0.1)),
         good(tolerance=pb.Tolerance(preset=pb.Tolerance.PRESET_MATCHED_SHARE, matched_share=1e-6, rtol=0.0)),
         good(module_mode=pb.MODULE_MODE_BOTH, backward=True),
+        good(library_baselines=[library(name=str(number)) for number in range(4)]),
         good(precision=pb.PRECISION_FP8, allowed_precision=pb.PRECISION_BF16),
         good(timeouts=pb.StageTimeouts(load_timeout=seconds(0.1), timing_timeout=seconds(3600))),
         good(labels={"k" * 100: "v" * 100} | {str(i): "" for i in range(15)}),
@@ -115,6 +120,15 @@ def test_what_is_within_the_limits_passes(request_: pb.EvalRequest) -> None:
         (good(baselines=[2, 3, 2]), "baselines", "twice"),
         (good(baselines=[1]), "baselines", "in any case"),
         (good(baselines=[2], reference_backend=2), "baselines", "in any case"),
+        (simple(library_baselines=[library()]), "library_baselines", "kernel_simple"),
+        (good(library_baselines=[library(name=str(number)) for number in range(5)]), "library_baselines", "at most 4"),
+        (good(library_baselines=[library(), library()]), "library_baselines", "same name"),
+        (good(library_baselines=[library(name="")]), "library_baselines[0].name", "1 to 100"),
+        (good(library_baselines=[library(name="x" * 101)]), "library_baselines[0].name", "1 to 100"),
+        (good(library_baselines=[library(name="a\n")]), "library_baselines[0].name", "printable"),
+        (good(library_baselines=[library(code="\ufeff ")]), "library_baselines[0].code", "missing"),
+        (good(library_baselines=[library(code="a\0")]), "library_baselines[0].code", "NUL"),
+        (good(library_baselines=[library(code="x" * 1048577)]), "library_baselines[0].code", "1048577"),
         (simple(workloads=[pb.Workload(value_json="1")]), "workloads", "cases"),
         (good(workloads=[pb.Workload(value_json="1")] * 101), "workloads", "101"),
         (good(workloads=[pb.Workload(value_json="{")]), "workloads[0].value_json", "JSON"),

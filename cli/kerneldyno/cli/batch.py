@@ -121,8 +121,9 @@ def _filled(items: Iterable[EvalRequest | BadLine], defaults: EvalRequest) -> It
             continue
         filled = EvalRequest()
         filled.CopyFrom(defaults)
-        if item.stress_kinds:
-            filled.ClearField("stress_kinds")  # merging would append the defaults to the request's own
+        for name in ("stress_kinds", "baselines", "library_baselines"):
+            if getattr(item, name):
+                filled.ClearField(name)  # merging would append the request's own to the defaults
         filled.MergeFrom(item)
         mark_reference(filled)
         yield filled

@@ -30,7 +30,7 @@ def verdict_card(result: EvalResult) -> RenderableType:
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column()
     for name, value in facts(result):
-        grid.add_row(name, plain(value))
+        grid.add_row(plain(name), plain(value))
     parts.append(grid)
     for heading, text in texts(result):
         parts.append(Text(f"\n{heading}", style="bold"))

@@ -11,11 +11,12 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from kerneldyno.cli.common import UsageError
+from kerneldyno.cli.common import UsageError, read_source
 from kerneldyno.v1.evaluation_pb2 import ReferenceBackend, StressKind
 
 #: Values that --candidate-memory accepts.
@@ -58,6 +59,16 @@ def _several_of(*names: str) -> Callable[[str, str], list[str]]:
     return read_all
 
 
+def _named_sources(option: str, values: list[str]) -> list[dict[str, str]]:
+    found = []
+    for value in values:
+        name, equals, path = value.partition("=")
+        if not (name and equals and path):
+            raise UsageError(f"{option} {value!r} is not understood; give NAME=FILE.py")
+        found.append({"name": name, "code": read_source(Path(path))})
+    return found
+
+
 def _memory(option: str, text: str) -> int:
     found = _SIZE.fullmatch(text.strip())
     size = int(float(found["number"]) * _UNITS[found["unit"].lower()]) if found is not None else -1
@@ -76,7 +87,7 @@ class _Option:
 
     field: str
     name: str
-    type: type
+    type: Any
     metavar: str | None
     help: str
     read: Callable[[str, Any], Any] = _as_given
@@ -155,6 +166,11 @@ _OPTIONS = (
         "Also time the candidate beside these, named as for --reference-backend.",
         _several_of(*_BACKENDS),
     ),
+    _Option(
+        *("library_baselines", "--library-baseline", list[str], "NAME=FILE.py"),
+        "Also time the candidate beside the class of this file, which stands in for the reference's. Repeatable.",
+        _named_sources,
+    ),
 )
 
 
@@ -175,7 +191,7 @@ class Chosen:
         return {
             option.field: option.read(option.flag, self.given[option.field])
             for option in _OPTIONS
-            if self.given.get(option.field) is not None
+            if self.given.get(option.field) not in (None, [])
         }
 
 

@@ -95,9 +95,12 @@ def facts(result: EvalResult) -> Iterable[tuple[str, str]]:
     yield from _speedups(result)
     yield from _workloads(result)
     for baseline in result.baselines:
-        name = ReferenceBackend.Name(baseline.backend).removeprefix("REFERENCE_BACKEND_").lower().replace("_", " ")
+        backend = ReferenceBackend.Name(baseline.backend).removeprefix("REFERENCE_BACKEND_").lower().replace("_", " ")
         one = counted_speedup(baseline, counted_speedup(result).kind)
-        yield f"beside {name}", baseline.error or (_speedup(one) if one.interval is not None else times(one.value))
+        yield (
+            f"beside {baseline.name or backend}",
+            baseline.error or (_speedup(one) if one.interval is not None else times(one.value)),
+        )
     if result.HasField("candidate_timing"):
         yield "candidate", _timing(result.candidate_timing)
     if result.HasField("reference_timing"):

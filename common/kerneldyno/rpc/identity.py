@@ -203,6 +203,7 @@ REQUEST = Form(
         "workloads": Form(pb.Workload.DESCRIPTOR, {"name": TEXT, "value_json": TEXT}).several(),
         "workloads_time": DURATION,
         "baselines": ENUMS,
+        "library_baselines": Form(pb.LibraryBaseline.DESCRIPTOR, {"name": TEXT, "code": TEXT}).several(),
         "salt": TEXT,
         "kernel_files": Form(pb.CandidateFile.DESCRIPTOR, {"path": TEXT, "content": TEXT}).several(),
         "build_flags": Form(pb.BuildFlags.DESCRIPTOR, {"cuda": TEXTS, "cpp": TEXTS, "libraries": TEXTS}).one(),

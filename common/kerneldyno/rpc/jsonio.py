@@ -127,6 +127,11 @@ def _baselines(value: Any) -> Any:
     return [_enum("REFERENCE_BACKEND_")(each) for each in value] if isinstance(value, list) else value
 
 
+def _library_baselines(value: Any) -> Any:
+    """Accept {"flash-attn": "..."} beside the wire form, a list of names and sources."""
+    return [{"name": name, "code": text} for name, text in value.items()] if isinstance(value, Mapping) else value
+
+
 def _device(value: Any) -> Any:
     return {"kind": value} if isinstance(value, str) else value
 
@@ -183,6 +188,7 @@ _CONVERT: dict[str, Callable[[Any], Any]] = {
     "kernel_files": _kernel_files,
     "workloads": _workloads,
     "baselines": _baselines,
+    "library_baselines": _library_baselines,
     "workloads_time": lambda value: _duration(value, "workloads_time"),
 }
 

@@ -18,6 +18,7 @@ from typing import Any
 from google.protobuf.duration_pb2 import Duration
 
 from kerneldyno.rpc.candidate_files import file_faults, flag_faults, has_native, normalize
+from kerneldyno.rpc.library_baselines import baseline_faults, normalize_baselines
 from kerneldyno.rpc.source import BYTE_ORDER_MARK, without_mark
 from kerneldyno.v1 import evaluation_pb2 as pb
 
@@ -150,6 +151,7 @@ def effective(request: pb.EvalRequest) -> pb.EvalRequest:
         if (text := getattr(full, name)).startswith(BYTE_ORDER_MARK):
             setattr(full, name, without_mark(text))
     normalize(full)
+    normalize_baselines(full)
     full.entry_point = full.entry_point or DEFAULT_ENTRY_POINT
     full.backend = full.backend or DEFAULT_BACKEND
     full.toolkit = full.toolkit or DEFAULT_TOOLKIT
@@ -247,6 +249,7 @@ def _violations(
         yield Violation("module_mode", "must be absent with the kernel_simple toolkit, which has no reference module")
     yield from _enum("reference_backend", request.reference_backend)
     yield from _baselines(request)
+    yield from (Violation(*fault) for fault in baseline_faults(request))
     yield from _enum("launch_mode", request.launch_mode)
     if request.HasField("timing_precision"):
         yield from _timing_precision(request.timing_precision)

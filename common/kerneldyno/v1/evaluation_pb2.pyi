@@ -476,6 +476,7 @@ class EvalRequest(_message.Message):
     WORKLOADS_TIME_FIELD_NUMBER: _builtins.int
     BASELINES_FIELD_NUMBER: _builtins.int
     MODULE_MODE_FIELD_NUMBER: _builtins.int
+    LIBRARY_BASELINES_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The caller's name for this request, 1 to 200 printable characters, unique within the caller's client id. Results
     carry it. If the same id is sent again with the same body, the answer is the same result; with another body it is
@@ -661,6 +662,13 @@ class EvalRequest(_message.Message):
         `reference_backend`. Each costs about as much as the first one. One that fails has an error of its own.
         """
 
+    @_builtins.property
+    def library_baselines(self) -> _containers.RepeatedCompositeFieldContainer[Global___LibraryBaseline]:
+        """Other programs for the same problem, such as a library's kernels, that a correct candidate is timed beside after the
+        `baselines`; at most 4, with the "kernelbench" toolkit. Each costs about as much as the reference. One that fails, or
+        whose outputs in timed calls are wrong, has an error of its own.
+        """
+
     def __init__(
         self,
         *,
@@ -705,10 +713,11 @@ class EvalRequest(_message.Message):
         workloads_time: _duration_pb2.Duration | None = ...,
         baselines: _abc.Iterable[Global___ReferenceBackend.ValueType] | None = ...,
         module_mode: Global___ModuleMode.ValueType = ...,
+        library_baselines: _abc.Iterable[Global___LibraryBaseline] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "build_flags", b"build_flags", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "client_grace", b"client_grace", "device", b"device", "enable_profiling", b"enable_profiling", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "run_performance", b"run_performance", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "total_timeout", b"total_timeout", "trace_context", b"trace_context", "workloads_time", b"workloads_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "allowed_precision", b"allowed_precision", "backend", b"backend", "backward", b"backward", "baselines", b"baselines", "build_flags", b"build_flags", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "cases", b"cases", "cases_code", b"cases_code", "client_grace", b"client_grace", "device", b"device", "enable_profiling", b"enable_profiling", "entry_point", b"entry_point", "id", b"id", "kernel_code", b"kernel_code", "kernel_files", b"kernel_files", "labels", b"labels", "launch_mode", b"launch_mode", "module_mode", b"module_mode", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "output_reuse", b"output_reuse", "precision", b"precision", "priority", b"priority", "provenance_policy", b"provenance_policy", "reference_backend", b"reference_backend", "reference_code", b"reference_code", "run_performance", b"run_performance", "salt", b"salt", "skip_cache", b"skip_cache", "speedup_kind", b"speedup_kind", "stress_inputs", b"stress_inputs", "stress_kinds", b"stress_kinds", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "toolkit", b"toolkit", "total_timeout", b"total_timeout", "trace_context", b"trace_context", "workloads", b"workloads", "workloads_time", b"workloads_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "allowed_precision", b"allowed_precision", "backend", b"backend", "backward", b"backward", "baselines", b"baselines", "build_flags", b"build_flags", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "cases", b"cases", "cases_code", b"cases_code", "client_grace", b"client_grace", "device", b"device", "enable_profiling", b"enable_profiling", "entry_point", b"entry_point", "id", b"id", "kernel_code", b"kernel_code", "kernel_files", b"kernel_files", "labels", b"labels", "launch_mode", b"launch_mode", "library_baselines", b"library_baselines", "module_mode", b"module_mode", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "output_reuse", b"output_reuse", "precision", b"precision", "priority", b"priority", "provenance_policy", b"provenance_policy", "reference_backend", b"reference_backend", "reference_code", b"reference_code", "run_performance", b"run_performance", "salt", b"salt", "skip_cache", b"skip_cache", "speedup_kind", b"speedup_kind", "stress_inputs", b"stress_inputs", "stress_kinds", b"stress_kinds", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "toolkit", b"toolkit", "total_timeout", b"total_timeout", "trace_context", b"trace_context", "workloads", b"workloads", "workloads_time", b"workloads_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__candidate_device_memory_bytes: _TypeAlias = _typing.Literal["candidate_device_memory_bytes"]  # noqa: Y015
     _WhichOneofArgType__candidate_device_memory_bytes: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes"]  # noqa: Y015
@@ -744,6 +753,36 @@ class EvalRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__timing_precision) -> _WhichOneofReturnType__timing_precision | None: ...
 
 Global___EvalRequest: _TypeAlias = EvalRequest  # noqa: Y015
+
+@_typing.final
+class LibraryBaseline(_message.Message):
+    """LibraryBaseline is a program that solves the problem of a request, for example with a library's kernels. Its results are
+    compared like a candidate's, with the same tolerance. It runs in a process in which no candidate runs.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    CODE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """A name for people, unique in the request; 1 to 100 printable characters, for example "flash-attn 2.8"."""
+    code: _builtins.str
+    """Python source, at most 1 MiB. It has a class with the name and the constructor of the reference's (`entry_point`).
+    Parameters and buffers with the name, shape and dtype of one of the reference's get its values.
+    """
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        code: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LibraryBaseline: _TypeAlias = LibraryBaseline  # noqa: Y015
 
 @_typing.final
 class Workload(_message.Message):
@@ -1380,7 +1419,7 @@ class EvalResult(_message.Message):
 
     @_builtins.property
     def baselines(self) -> _containers.RepeatedCompositeFieldContainer[Global___BaselineResult]:
-        """The candidate beside the request's `baselines`, in their order. With workloads, speedups are geometric means over
+        """The candidate beside the request's `baselines` and then its `library_baselines`, in their order. With workloads, speedups are geometric means over
         those that have one, and the times are with each workload.
         """
 
@@ -1739,8 +1778,8 @@ Global___WorkloadResult: _TypeAlias = WorkloadResult  # noqa: Y015
 
 @_typing.final
 class BaselineResult(_message.Message):
-    """BaselineResult compares a candidate with one more form of its reference. Its fields mean what those of the same names
-    mean in EvalResult.
+    """BaselineResult compares a candidate with one more form of its reference, or with a library baseline, which then takes
+    the place of the reference. Its fields mean what those of the same names mean in EvalResult.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1753,14 +1792,17 @@ class BaselineResult(_message.Message):
     END_TO_END_SPEEDUP_INTERVAL_FIELD_NUMBER: _builtins.int
     REFERENCE_TIMING_FIELD_NUMBER: _builtins.int
     REFERENCE_END_TO_END_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
     backend: Global___ReferenceBackend.ValueType
-    """The form of the reference."""
+    """The form of the reference; UNSPECIFIED for a library baseline."""
     error: _builtins.str
     """Why it could not be timed, at most 500 characters; empty if it was."""
     speedup: _builtins.float
     """Absent if it could not be timed, or if there is no reference to compare with."""
     end_to_end_speedup: _builtins.float
     """See EvalResult."""
+    name: _builtins.str
+    """The name of a library baseline; empty for a form of the reference."""
     @_builtins.property
     def speedup_interval(self) -> Global___Interval:
         """See EvalResult."""
@@ -1788,10 +1830,11 @@ class BaselineResult(_message.Message):
         end_to_end_speedup_interval: Global___Interval | None = ...,
         reference_timing: Global___TimingStats | None = ...,
         reference_end_to_end: Global___TimingStats | None = ...,
+        name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_end_to_end_speedup", b"_end_to_end_speedup", "_speedup", b"_speedup", "end_to_end_speedup", b"end_to_end_speedup", "end_to_end_speedup_interval", b"end_to_end_speedup_interval", "reference_end_to_end", b"reference_end_to_end", "reference_timing", b"reference_timing", "speedup", b"speedup", "speedup_interval", b"speedup_interval"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_to_end_speedup", b"_end_to_end_speedup", "_speedup", b"_speedup", "backend", b"backend", "end_to_end_speedup", b"end_to_end_speedup", "end_to_end_speedup_interval", b"end_to_end_speedup_interval", "error", b"error", "reference_end_to_end", b"reference_end_to_end", "reference_timing", b"reference_timing", "speedup", b"speedup", "speedup_interval", b"speedup_interval"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_to_end_speedup", b"_end_to_end_speedup", "_speedup", b"_speedup", "backend", b"backend", "end_to_end_speedup", b"end_to_end_speedup", "end_to_end_speedup_interval", b"end_to_end_speedup_interval", "error", b"error", "name", b"name", "reference_end_to_end", b"reference_end_to_end", "reference_timing", b"reference_timing", "speedup", b"speedup", "speedup_interval", b"speedup_interval"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__end_to_end_speedup: _TypeAlias = _typing.Literal["end_to_end_speedup"]  # noqa: Y015
     _WhichOneofArgType__end_to_end_speedup: _TypeAlias = _typing.Literal["_end_to_end_speedup", b"_end_to_end_speedup"]  # noqa: Y015

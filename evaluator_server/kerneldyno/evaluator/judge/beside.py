@@ -1,6 +1,7 @@
 """Timing a candidate beside a form of its reference: the one that the request compares with, and further baselines.
 
-Every form (eager, or compiled in one of torch's modes) has a runner of its own. Called by the lane.
+Every form (eager, or compiled in one of torch's modes) has a runner of its own, and so has every library baseline of the
+request, which is timed in place of the reference. Called by the lane.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from .checks.candidate import Candidate
 from .context import JudgeContext
 from .problems.cache import Announce, BuiltProblem
 from .problems.trial import Trial
+from .results import verdict
 from .results.record import Record
 from .results.times import Times
 from .runners.side import Sizes
@@ -53,7 +55,7 @@ class Beside:
             session = TimingSession(
                 *(candidate, reference, self.built, self.example, context.quiet, context.processors),
                 same_pace=same_pace,
-                compiled=spec.torch_compile,
+                other_kernels=spec.torch_compile or bool(spec.baseline_code),
             )
             await session.prepare(context.problems, self.announce)
             measured = await self.measure(session)
@@ -62,16 +64,42 @@ class Beside:
         paces = [runner.pace / context.hertz for runner in (reference.runner, candidate.runner)]
         return report(record, measured, (paces[0], paces[1]), context.device.kind)
 
-    async def baseline(self, spec: EvalSpec, backend: pb.ReferenceBackend.ValueType) -> pb.BaselineResult:
+    async def baselines(self, spec: EvalSpec, make_room: Callable[[], Awaitable[None]]) -> list[pb.BaselineResult]:
+        """Time the candidate beside all further baselines: forms of its reference, and then library baselines.
+
+        `make_room` frees memory before each.
+        """
+        found = []
+        for backend in spec.baselines:
+            await make_room()
+            found.append(await self._form(spec, backend))
+        for name, code in spec.library_baselines:
+            await make_room()
+            found.append(await self._library(spec, name, code))
+        return found
+
+    async def _form(self, spec: EvalSpec, backend: pb.ReferenceBackend.ValueType) -> pb.BaselineResult:
         """Time the candidate beside one more form of its reference. A form that fails is no failure of the candidate.
 
         Doubts about the candidate's times were recorded when it was timed first.
         """
-        found = pb.BaselineResult(backend=backend)
+        return await self._compare(replace(spec, reference_backend=backend), pb.BaselineResult(backend=backend))
+
+    async def _library(self, spec: EvalSpec, name: str, code: str) -> pb.BaselineResult:
+        """Time the candidate beside a program in place of its reference. One that fails or is wrong has an error.
+
+        What is learnt about its calls (whether they can be queued) says nothing about the reference's, and is forgotten.
+        """
+        apart = replace(self, built=replace(self.built))
+        changed = replace(spec, reference_backend=pb.REFERENCE_BACKEND_EAGER, baseline_code=code)
+        return await apart._compare(changed, pb.BaselineResult(name=name))
+
+    async def _compare(self, spec: EvalSpec, found: pb.BaselineResult) -> pb.BaselineResult:
+        """Time the candidate beside what `spec` names, and return `found` with the result or an error."""
         try:
-            times = await self.times(replace(spec, reference_backend=backend), Record())
+            times = await self.times(spec, Record())
         except ReferenceFailure as failure:
-            found.error = f"{failure.error.type}: {failure.error.message}"[:_MESSAGE]
+            found.error = verdict.clean(f"{failure.error.type}: {failure.error.message}", _MESSAGE)
             return found
         if times.speedup is not None and times.reference_timing is not None:
             found.speedup = times.speedup

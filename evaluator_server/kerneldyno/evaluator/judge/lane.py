@@ -440,10 +440,7 @@ class Lane:
 
         beside = Beside(context, candidate, built, sizes, example, self._full_queues, self._announce, measure)
         times = await beside.times(spec, self._record)
-        baselines = []
-        for backend in spec.baselines:
-            await self._make_room(built.footprint.judged)
-            baselines.append(await beside.baseline(spec, backend))
+        baselines = await beside.baselines(spec, lambda: self._make_room(built.footprint.judged))
         seconds = times.candidate_timing.median_seconds
         placed = await roofline.place(
             context.roof, built, context.problems, self._announce, example, self._record, seconds

@@ -39,6 +39,7 @@ def read_request(request: pb.EvalRequest) -> EvalSpec:
         allowed_precision=request.allowed_precision,
         reference_backend=request.reference_backend or pb.REFERENCE_BACKEND_EAGER,
         baselines=tuple(request.baselines),
+        library_baselines=tuple((each.name, each.code) for each in request.library_baselines),
         cuda_graph=request.launch_mode == pb.LAUNCH_MODE_CUDA_GRAPH,
         limits=_limits(request.timeouts),
         run_performance=request.run_performance if request.HasField("run_performance") else True,

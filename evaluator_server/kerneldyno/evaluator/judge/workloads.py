@@ -106,7 +106,7 @@ def _one(result: pb.EvalResult, name: str, value: str) -> pb.WorkloadResult:
 
 def _baseline(found: Sequence[pb.BaselineResult]) -> pb.BaselineResult:
     """Return geometric means of the speedups beside one baseline; the first error if it has none."""
-    whole = pb.BaselineResult(backend=found[0].backend)
+    whole = pb.BaselineResult(backend=found[0].backend, name=found[0].name)
     for field in ("speedup", "end_to_end_speedup"):
         mean, interval = _mean(found, field)
         if mean:

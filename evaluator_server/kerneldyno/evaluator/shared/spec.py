@@ -86,6 +86,10 @@ class EvalSpec:
     workloads_seconds: float | None = None
     #: Further forms of the reference to time the candidate beside.
     baselines: tuple[pb.ReferenceBackend.ValueType, ...] = ()
+    #: Names and sources of programs to time the candidate beside.
+    library_baselines: tuple[tuple[str, str], ...] = ()
+    #: The source of one of them, if it is timed in place of the reference; "" for the reference itself.
+    baseline_code: str = ""
     #: Kinds of stress to use. Empty: all kinds.
     stress_kinds: tuple[pb.StressKind.ValueType, ...] = ()
     #: Limit of the candidate process's device memory, in bytes. None: the judge derives it from the reference.
@@ -114,15 +118,18 @@ class EvalSpec:
             f"{self.reference_backend} {self.cuda_graph} {self.stress_inputs} {self.stress_kinds} {self.tolerance}"
             f" {self.allowed_precision} {self.precision} {self.backward} {self.module_mode} {self.workload}"
         )
-        parts = (self.toolkit, self.entry_point, switches, self.reference_code, self.cases_code)
+        parts = (self.toolkit, self.entry_point, switches, self.reference_code, self.cases_code, self.baseline_code)
         for part in (*parts, *(text for case in (*self.cases, *self.workloads) for text in case)):
             encoded = part.encode()
             digest.update(len(encoded).to_bytes(8, "big") + encoded)
         return digest.hexdigest()
 
     def to_plain(self) -> Frame:
-        """Return the spec without the candidate's code, as numbers, strings, lists and dicts for `from_plain`."""
-        return dataclasses.asdict(dataclasses.replace(self, kernel_code="", kernel_files=()))
+        """Return the spec as numbers, strings, lists and dicts for `from_plain`.
+
+        The candidate's code and the library baselines are left out.
+        """
+        return dataclasses.asdict(dataclasses.replace(self, kernel_code="", kernel_files=(), library_baselines=()))
 
     @classmethod
     def from_plain(cls, plain: Frame) -> EvalSpec:
@@ -137,6 +144,7 @@ class EvalSpec:
                 "cases": tuple((inputs, expected) for inputs, expected in plain["cases"]),
                 "workloads": tuple((name, value) for name, value in plain["workloads"]),
                 "kernel_files": (),
+                "library_baselines": (),
                 "cuda_flags": tuple(plain["cuda_flags"]),
                 "cpp_flags": tuple(plain["cpp_flags"]),
                 "libraries": tuple(plain["libraries"]),

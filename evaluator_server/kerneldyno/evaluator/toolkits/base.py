@@ -80,6 +80,9 @@ class Problem(ABC):
     #: checks whether it is None. A runner of its own calls it, after `make_ready`.
     timed: Callable[..., Any] | None = None
 
+    #: The source of a library baseline, whose module is timed after `make_ready`; "" if the reference is timed.
+    baseline_code: str = ""
+
     def make_ready(self, seed: int) -> None:  # noqa: B027
         """Do what `timed` needs before its first call. Only the process that times the reference calls this."""
 

@@ -21,7 +21,7 @@ from ..shared.casting import cast, cast_module
 from ..shared.gradients import Gradients, detached, floating
 from ..shared.out_of_memory import is_lack_of_memory
 from ..shared.precision import round_to
-from ..shared.small_floats import is_coded
+from ..shared.small_floats import is_coded, raw
 from ..shared.spec import EvalSpec
 from . import workloads
 from .base import Problem, ReferenceFailure, Sketch, Toolkit, run_source, to_device, unload_with
@@ -69,11 +69,32 @@ class _KernelBenchProblem(Problem):
         self._draws_on_device = device.type != "cpu"
         self.timed = self._called(self._model)
         self._backend = spec.reference_backend
+        self._entry_point = spec.entry_point
+        self.baseline_code = spec.baseline_code
 
     def make_ready(self, seed: int) -> None:
+        if self.baseline_code:
+            self.timed = self._called(self._library_model())
+            return
         if self._backend in _COMPILE_MODES:
             compiled = torch.compile(self._model, mode=_COMPILE_MODES[self._backend])
             self.timed = self._called(self._model, compiled)
+
+    def _library_model(self) -> Any:
+        """Return the module of a library baseline, made as the reference is, with the reference's values by name."""
+        module = run_source(self.baseline_code)
+        unload_with(self, module)
+        if not hasattr(module, self._entry_point):
+            raise AttributeError(f"the library baseline defines no {self._entry_point}")
+        seeding.seed(self._device, self.init_seed)
+        with torch.no_grad(), filling.by_device(self._device):
+            made = getattr(module, self._entry_point)(*self.init_args, **self.init_kwargs)
+            model = in_mode(cast_module(made.to(self._device), self.precision), self.training)
+            ours = tree.dense_state(self._model)
+            for name, tensor in tree.dense_state(model).items():
+                if name in ours and (ours[name].shape, ours[name].dtype) == (tensor.shape, tensor.dtype):
+                    raw(tensor).copy_(raw(ours[name]))
+        return model
 
     def _called(self, model: torch.nn.Module, compiled: Any = None) -> Callable[..., Any]:
         """Return what is called: a model or its compiled form, with gradients and buffers if they are compared."""

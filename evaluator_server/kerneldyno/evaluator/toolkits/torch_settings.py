@@ -148,6 +148,7 @@ class OwnSettingsProblem(Problem):
         self.init_args, self.init_kwargs, self.init_seed = problem.init_args, problem.init_kwargs, problem.init_seed
         self.precision, self.gradients = problem.precision, problem.gradients
         self.training, self.buffers = problem.training, problem.buffers
+        self.baseline_code = problem.baseline_code
         self.workloads = problem.workloads
         self.cases, self.timed = problem.cases, problem.timed
 
@@ -195,6 +196,7 @@ def build(toolkit: Toolkit, spec: EvalSpec, device: torch.device, seed: int) -> 
         "precision": problem.precision == spec.precision,
         "backward": bool(problem.gradients) or not spec.backward,
         "module_mode": problem.training == spec.training,
+        "library_baselines": problem.baseline_code == spec.baseline_code,
     }
     if ignored := [field for field, found in heeded.items() if not found]:
         text = f"the toolkit {spec.toolkit} knows no {' and no '.join(ignored)}; leave it out"

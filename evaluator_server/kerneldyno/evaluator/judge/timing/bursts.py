@@ -90,7 +90,7 @@ class Bursts:
             self.longest,
             self.rng,
         )
-        self.outputs = TimedOutputs(self.candidate, self.supply)
+        self.outputs = TimedOutputs(self.candidate, self.reference, self.supply)
 
     def begin(self) -> None:
         """Allocate the memory that bursts need. Call it once this pair has the device to itself."""
@@ -203,7 +203,7 @@ class Bursts:
         gate, count, plan = side.gate, batch.count, self.plan(side, batch, cold=cold)
         assert gate is not None
         self._staging.erase(side, plan, lead_in=lead_in)
-        watched = self.outputs.watched(side, plan, batch)
+        watched = {} if nothing else self.outputs.watched(side, plan, batch)
         copies = self.outputs.room(side, watched, range(len(side.station.outputs)))
         value = self._next()
         side.order_burst(
@@ -227,7 +227,7 @@ class Bursts:
         self.outputs.snapshot(side, copies, watch)
         wall, revealing = watch.seconds()
         seconds = read_burst(await side.answer(), count)
-        self.outputs.keep(watched, copies)
+        self.outputs.keep(watched, copies, of_reference=side is self.reference)
         return Burst(count, wall, seconds, revealing if self._staging.is_even else 0.0, launching)
 
     async def paced_burst(
@@ -247,7 +247,7 @@ class Bursts:
         """
         count, plan = batch.count, self.plan(side, batch, cold=cold)
         self._staging.erase(side, plan, lead_in=lead_in)
-        watched = self.outputs.watched(side, plan, batch)
+        watched = {} if nothing else self.outputs.watched(side, plan, batch)
         copies = self.outputs.room(side, watched, plan.slots)
         base = self._next(2 * count)
         side.order_burst(
@@ -276,7 +276,7 @@ class Bursts:
                 self.outputs.snapshot(side, {slot: copies[slot]})
         wall = time.perf_counter() - began
         claimed = read_burst(await side.answer(), count)
-        self.outputs.keep(watched, copies)
+        self.outputs.keep(watched, copies, of_reference=side is self.reference)
         return PacedBurst(seconds, claimed, wall)
 
     def _next(self, count: int = 1) -> int:

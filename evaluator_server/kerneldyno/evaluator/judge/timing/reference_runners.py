@@ -56,6 +56,8 @@ class ReferenceRunner(Side):
         self.sizes = sizes
         #: True if there is a reference to time.
         self.timed = False
+        #: True if it is a library baseline: its outputs in timed calls are compared, as a candidate's are.
+        self.is_checked = False
         #: Time limit for its answers, in seconds.
         self.limit = _BUILD_SECONDS
         #: True after it has made the calls that load and tune what its bursts need.
@@ -90,6 +92,7 @@ class ReferenceRunner(Side):
 
     async def build(self, spec: EvalSpec, seed: int) -> None:
         """Build the reference in the runner and call it once. Raises ReferenceFailure, RunnerStartError."""
+        self.is_checked = bool(spec.baseline_code)
         answer = await self.ask({"op": "build", "spec": spec.to_plain(), "seed": seed})
         self.timed = answer["timed"] is True
 

@@ -86,14 +86,14 @@ class TimingSession:
         processors: Processors,
         *,
         same_pace: bool,
-        compiled: bool,
+        other_kernels: bool,
     ) -> None:
         self._candidate = candidate
         self._reference = reference
         self._built = built
         self._quiet = quiet
         self._processors = processors
-        self._same_pace, self._compiled = same_pace, compiled
+        self._same_pace, self._other_kernels = same_pace, other_kernels
         self._kernels = 1
         self._rng = random.Random(secrets.randbits(64))
         self._bursts = Bursts(candidate, reference, built, example, self._rng)
@@ -109,8 +109,8 @@ class TimingSession:
         candidate, bursts = self._candidate, self._bursts
         with contextlib.suppress(torch.OutOfMemoryError):  # counting is tried again at another time
             counted = await problems.count(self._built, bursts.example, announce)
-            # torch.compile may merge several kernels into one, so the number of kernels is unknown.
-            self._kernels = 1 if self._compiled else counted.kernels
+            # torch.compile may merge several kernels into one, so the number of kernels is unknown. So is a library's.
+            self._kernels = 1 if self._other_kernels else counted.kernels
         likely = self._plan(candidate.quickest_call)
         captured = [CAPTURED_SETS] * len(self._sides) if candidate.spec.cuda_graph else []
         self._lengths = [

@@ -12,12 +12,14 @@ import torch
 
 from ...devices.base import Stopwatch
 from ...devices.timed_loops import Plan
+from ...toolkits import ReferenceFailure
 from ..checks.candidate import Candidate
 from ..memory.surplus import unjudged
 from ..problems import trial
 from ..results import verdict
 from ..results.record import Finished
 from ..runners.side import Side
+from .reference_runners import ReferenceRunner
 from .staging import WALL
 from .supply import Batch, Supply
 
@@ -25,15 +27,20 @@ from .supply import Batch, Supply
 class TimedOutputs:
     """The kept outputs of one candidate. `supply` says how many outputs are copied for each burst."""
 
-    def __init__(self, candidate: Candidate, supply: Supply) -> None:
+    def __init__(self, candidate: Candidate, reference: ReferenceRunner, supply: Supply) -> None:
         self._candidate = candidate
+        self._reference = reference
         self._supply = supply
-        #: Outputs as copied at the end of their bursts, each with its expected output.
-        self._kept: list[tuple[trial.Trial, torch.Tensor]] = []
+        #: Outputs as copied at the end of their bursts, each with its expected output, and whether they are the
+        #: reference's.
+        self._kept: list[tuple[trial.Trial, torch.Tensor, bool]] = []
 
     def watched(self, side: Side, plan: Plan, batch: Batch) -> dict[int, trial.Trial]:
-        """Return the expected results of the slots that will be checked. Only the candidate's outputs are checked."""
-        if side is not self._candidate:
+        """Return the expected results of the slots that will be checked.
+
+        Outputs of the candidate are checked, and those of a library baseline in place of the reference.
+        """
+        if side is not self._candidate and not self._reference.is_checked:
             return {}
         return {plan.slots[plan.sets.index(index)]: expected for index, expected in batch.right.items()}
 
@@ -54,18 +61,27 @@ class TimedOutputs:
             watch.stop(WALL)
         self._candidate.device.synchronize()
 
-    def keep(self, watched: Mapping[int, trial.Trial], copies: Mapping[int, torch.Tensor]) -> None:
+    def keep(
+        self, watched: Mapping[int, trial.Trial], copies: Mapping[int, torch.Tensor], *, of_reference: bool = False
+    ) -> None:
         """Keep the copies of watched slots for `judge`, or judge them now if they take too much memory."""
-        self._kept += [(expected, copies[slot]) for slot, expected in watched.items()]
-        if sum(output.numel() for _, output in self._kept) > unjudged(self._candidate.device):
+        self._kept += [(expected, copies[slot], of_reference) for slot, expected in watched.items()]
+        if sum(output.numel() for _, output, _ in self._kept) > unjudged(self._candidate.device):
             self.judge()
 
     def judge(self) -> None:
-        """Compare the kept outputs with the expected ones. Raises Finished at the first wrong one."""
+        """Compare the kept outputs with the expected ones.
+
+        Raises Finished at the first wrong one of the candidate, and ReferenceFailure at one of a library baseline.
+        """
         record, spec = self._candidate.record, self._candidate.spec
         while self._kept:
-            expected, output = self._kept.pop()
+            expected, output, of_reference = self._kept.pop()
             comparison = trial.judge_bytes(expected, spec, output)
+            if of_reference:
+                if (wrong := comparison.mismatch) is not None:
+                    raise ReferenceFailure("timing", ValueError(f"in a timed call {wrong.detail}"))
+                continue
             record.note(comparison)
             if comparison.mismatch is not None:
                 raise Finished(verdict.incorrect(comparison.mismatch, -1, record.report(), record.findings))

@@ -1,0 +1,138 @@
+"""Library baselines: programs of the requester that a candidate is timed beside, in a real judge."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+
+from kerneldyno.evaluator.shared.spec import EvalSpec
+from kerneldyno.evaluator.toolkits import ReferenceFailure, toolkits
+from kerneldyno.evaluator.toolkits.torch_settings import build
+from tests.evaluator import judge_harness
+from tests.evaluator.judge_harness import REFERENCE, Judge, limits, request
+
+CPU = torch.device("cpu")
+CANDIDATE = REFERENCE.replace("class Model(", "class ModelNew(")
+#: The same function by another call. Its parameters are drawn in another order, and have the reference's names.
+LIBRARY = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self, features, scale=1.0):
+        super().__init__()
+        torch.rand(3)
+        self.linear = nn.Linear(features, features)
+        self.scale = scale
+
+    def forward(self, x):
+        return torch.addmm(self.linear.bias, x, self.linear.weight.T).clamp_min(0) * self.scale
+"""
+
+
+def judged(judge: Judge, *libraries: tuple[str, str], **fields: Any) -> dict[str, Any]:
+    asked = request(
+        CANDIDATE,
+        backend="torch",
+        library_baselines=[{"name": name, "code": code} for name, code in libraries],
+        run_performance=True,
+        num_perf_trials=20,
+        provenance_policy="PROVENANCE_POLICY_LABEL",
+        **{**limits(timing=120), **fields},
+    )
+    return judge.evaluate(asked)
+
+
+def spec(**changes: Any) -> EvalSpec:
+    return judge_harness.spec("", **changes)
+
+
+def library(code: str, **fields: Any) -> Any:
+    """Return the problem of a runner that times `code` in place of the reference."""
+    return build(toolkits()["kernelbench"], dataclasses.replace(spec(**fields), baseline_code=code), CPU, 5)
+
+
+@pytest.mark.pure
+def test_a_library_gets_the_values_of_the_reference() -> None:
+    problem = library(LIBRARY, stress_inputs=True)
+    problem.make_ready(5)
+    (x,) = problem.inputs(0, 1)
+    assert torch.allclose(problem.timed(x), problem.expected(0, [x], 1), atol=1e-5)
+
+
+@pytest.mark.pure
+def test_a_library_makes_both_passes_and_returns_buffers() -> None:
+    reference = REFERENCE.replace(
+        "self.scale = scale", "self.scale = scale\n        self.norm = nn.BatchNorm1d(features)"
+    )
+    reference = reference.replace("self.linear(x)", "self.norm(self.linear(x))")
+    problem = library(reference, reference_code=reference, backward=True, module_mode="MODULE_MODE_TRAIN")
+    problem.make_ready(5)
+    inputs = problem.inputs(0, 1)
+    with torch.no_grad():
+        found = problem.timed(*inputs)
+    assert set(found) == {"output", "input_gradients", "parameter_gradients", "buffers"}
+    assert set(found["buffers"]) == {"norm.running_mean", "norm.running_var", "norm.num_batches_tracked"}
+
+
+@pytest.mark.pure
+def test_a_library_without_the_class_says_so() -> None:
+    with pytest.raises(AttributeError, match="the library baseline defines no Model"):
+        library("import torch").make_ready(5)
+
+
+@pytest.mark.pure
+def test_a_toolkit_without_library_baselines_says_so() -> None:
+    made = dataclasses.replace(
+        spec(toolkit="kernel_simple", cases_code="def get_cases(): return []"), baseline_code="x"
+    )
+    with pytest.raises(ReferenceFailure):
+        build(toolkits()["kernel_simple"], made, CPU, 5)
+
+
+@pytest.mark.pure
+def test_a_library_has_a_runner_of_its_own_and_no_part_in_the_problem() -> None:
+    plain = spec()
+    asked = spec(library_baselines=[{"name": "addmm", "code": LIBRARY}])
+    assert asked.library_baselines == (("addmm", LIBRARY),)
+    assert asked.problem_key == plain.problem_key
+    timed = dataclasses.replace(asked, baseline_code=LIBRARY)
+    assert timed.problem_key != plain.problem_key
+    again = EvalSpec.from_plain(timed.to_plain())
+    assert (again.baseline_code, again.library_baselines) == (LIBRARY, ())
+
+
+@pytest.mark.alone
+def test_a_candidate_is_timed_beside_a_library(judge: Judge) -> None:
+    result = judged(judge, ("addmm", LIBRARY))
+    assert result["outcome"] == "CORRECT", result["message"]
+    (baseline,) = result["baselines"]
+    assert baseline["name"] == "addmm"
+    assert not baseline.get("error")
+    assert baseline["speedup"] > 0
+    assert baseline["reference_timing"]["median_seconds"] > 0
+    assert baseline["backend"] == "REFERENCE_BACKEND_UNSPECIFIED"
+
+
+@pytest.mark.alone
+def test_a_library_that_fails_or_is_wrong_is_no_failure_of_the_candidate(judge: Judge) -> None:
+    wrong = LIBRARY.replace("* self.scale", "* self.scale * 1.01")
+    raising = LIBRARY.replace("return torch", "raise RuntimeError('no such device')\n        return torch")
+    result = judged(judge, ("wrong", wrong), ("raising", raising), ("broken", "class Model:"))
+    assert result["outcome"] == "CORRECT", result["message"]
+    assert result["speedup"] > 0
+    errors = {baseline["name"]: baseline["error"] for baseline in result["baselines"]}
+    assert "out of tolerance" in errors["wrong"]
+    assert "no such device" in errors["raising"]
+    assert "SyntaxError" in errors["broken"] or "IndentationError" in errors["broken"]
+    assert not any("speedup" in baseline for baseline in result["baselines"])
+
+
+@pytest.mark.alone
+def test_libraries_and_compiled_forms_are_in_one_verdict(judge: Judge) -> None:
+    result = judged(judge, ("addmm", LIBRARY), baselines=["REFERENCE_BACKEND_TORCH_COMPILE"])
+    assert result["outcome"] == "CORRECT", result["message"]
+    assert [baseline.get("name", "") for baseline in result["baselines"]] == ["", "addmm"]
