@@ -78,8 +78,14 @@ async def test_every_form_and_every_workload_has_its_own_time(tmp_path: Path) ->
             "reference_timing": timing(reference / 2),
             "speedup": 1.0,
         }
+        library = {"name": "flash-attn", "reference_timing": timing(reference / 4), "speedup": 0.5}
         failed = {"backend": "REFERENCE_BACKEND_TORCH_COMPILE_MAX_AUTOTUNE", "error": "no"}
-        one = {"workload": {"name": name}, "outcome": "CORRECT", "speedup": 2.0, "baselines": [compiled, failed]}
+        one = {
+            "workload": {"name": name},
+            "outcome": "CORRECT",
+            "speedup": 2.0,
+            "baselines": [compiled, library, failed],
+        }
         return one | {"candidate_timing": timing(candidate), "reference_timing": timing(reference)}
 
     whole = {"candidate_timing": None, "reference_timing": None, "reference_end_to_end": None}
@@ -92,10 +98,16 @@ async def test_every_form_and_every_workload_has_its_own_time(tmp_path: Path) ->
     assert speedups == {
         ("M=1", "reference"): pytest.approx(4.0),
         ("M=1", "torch_compile"): pytest.approx(2.0),
+        ("M=1", "flash-attn"): pytest.approx(1.0),
         ("M=2", "reference"): pytest.approx(16.0),
         ("M=2", "torch_compile"): pytest.approx(8.0),
+        ("M=2", "flash-attn"): pytest.approx(4.0),
     }
-    assert found["geometric_means"] == {"reference": pytest.approx(8.0), "torch_compile": pytest.approx(4.0)}
+    assert found["geometric_means"] == {
+        "flash-attn": pytest.approx(2.0),
+        "reference": pytest.approx(8.0),
+        "torch_compile": pytest.approx(4.0),
+    }
 
 
 async def test_whatever_differs_between_the_days_is_said(tmp_path: Path) -> None:

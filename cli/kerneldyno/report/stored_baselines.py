@@ -46,7 +46,7 @@ class Subject:
     workload: str
     """The name of the workload; "" if the problem has none."""
     form: str
-    """REFERENCE, or the name of a baseline of the request: "eager", "torch_compile", ..."""
+    """REFERENCE, or the name of a baseline of the request: "eager", "torch_compile", ..., or a library's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ def _measured(result: EvalResult, problem_label: str) -> Iterator[_Measured]:
 
 
 def _form(baseline: BaselineResult) -> str:
-    return ReferenceBackend.Name(baseline.backend).removeprefix(_PREFIX).lower()
+    return baseline.name or ReferenceBackend.Name(baseline.backend).removeprefix(_PREFIX).lower()
 
 
 def _has_time(timing: TimingStats) -> bool:
