@@ -84,9 +84,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option with which `make test` chooses a sample of the corpora and of all other tests that have one."""
     parser.addoption(
         "--corpus",
-        choices=("whole", "sample"),
+        choices=("whole", "half", "sample"),
         default="whole",
-        help="all tests with the marker `corpus` and all examples of hypothesis, or the sample of tests/sampling.py",
+        help="all tests with the marker `corpus` and all examples of hypothesis, or less of them: tests/sampling.py",
     )
 
 
@@ -119,8 +119,10 @@ def pytest_unconfigure() -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Remove tests that are not in the sample, skip GPU tests unless a GPU is required, and put slow files first."""
-    if config.getoption("corpus") == "sample":
-        left_out = _not_in_the_sample(items) | {item.nodeid for item in items if item.get_closest_marker("long")}
+    if config.getoption("corpus") != "whole":
+        left_out = _not_chosen(items)
+        if sampling.is_sample:
+            left_out |= {item.nodeid for item in items if item.get_closest_marker("long")}
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
         items[:] = [item for item in items if item.nodeid not in left_out]
     # GPU tests are skipped unless the variable is set. `make test-gpu` sets it; there they fail without a GPU.
@@ -148,15 +150,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Scheduling(config, log)
 
 
-def _not_in_the_sample(items: list[pytest.Item]) -> set[str]:
-    """Return the ids of the tests of candidates that the sample leaves out."""
+def _not_chosen(items: list[pytest.Item]) -> set[str]:
+    """Return the ids of the tests of candidates that the sample, or the half, leaves out."""
+    choose = sampling.sample if sampling.is_sample else sampling.half
     files: dict[Path, dict[str, str]] = defaultdict(dict)
     for item in items:
         if item.get_closest_marker("corpus") and isinstance(item, pytest.Function) and hasattr(item, "callspec"):
             files[item.path][item.callspec.id] = item.nodeid
     left_out: set[str] = set()
     for tests in files.values():
-        chosen = sampling.sample(tests)
+        chosen = choose(tests)
         left_out |= {nodeid for name, nodeid in tests.items() if name not in chosen}
     return left_out
 

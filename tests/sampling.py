@@ -1,4 +1,7 @@
-"""The sample that `make test` runs: some candidates of the corpora and fewer random examples. `.ci/run` runs them all.
+"""The sample that `make test` runs: some candidates of the corpora and fewer random examples.
+
+`.ci/run` runs a half of the corpora: the sample, and a half of the rest that the commit decides. So each candidate is
+tried at every second commit or so, and a run can be repeated. `CORPUS=whole` runs them all.
 
 The sample of a test file of the corpora has one attack for each id of the threat model, and one in `SHARE` of the
 candidates whose names do not begin with an id. The hash of its name decides whether a candidate is in the sample, so
@@ -10,7 +13,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+import subprocess
 from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
 
 #: The sample has one in this many of the candidates without an id.
 SHARE = 9
@@ -42,6 +48,24 @@ def sample(names: Iterable[str]) -> set[str]:
         if found := _ID.match(name):
             first.setdefault(found[1], name)
     return chosen | set(first.values()) or set(ordered[:1])
+
+
+def half(names: Iterable[str]) -> set[str]:
+    """Return the sample and a half of the other names, which depends on the commit that is checked out."""
+    ordered = list(names)
+    return sample(ordered) | {name for name in ordered if _digest(f"{_commit()} {name}") % 2 == 0}
+
+
+@cache
+def _commit() -> str:
+    """Return the commit of this folder; "" without git."""
+    try:
+        done = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+        )
+    except OSError:
+        return ""
+    return done.stdout.strip()
 
 
 def _digest(name: str) -> int:

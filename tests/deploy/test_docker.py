@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from kerneldyno.scheduler.shared import READINESS
+from kerneldyno.scheduler.probes import READINESS
 from tests.deploy.deploy_files import DEPLOY, ROOT, accepted, modules, value
 from tests.needed import needs
 

@@ -11,7 +11,7 @@ import kubernetes_validate
 import pytest
 
 from kerneldyno.scheduler.__main__ import STORE_VARIABLE
-from kerneldyno.scheduler.shared import LIVENESS, READINESS
+from kerneldyno.scheduler.probes import LIVENESS, READINESS
 from tests.deploy.deploy_files import accepted, load, merged, value
 from tests.deploy.test_kubernetes import KUBERNETES, VERSIONS, WORKLOADS, find, render
 

@@ -19,6 +19,7 @@ from kerneldyno.scheduler.clock import Clock, SystemClock
 from kerneldyno.scheduler.core.core import TICK_SECONDS, Core
 from kerneldyno.scheduler.core.ports import Store
 from kerneldyno.scheduler.failpoints import failpoint
+from kerneldyno.scheduler.probes import PROBES
 from kerneldyno.scheduler.roles import ActiveRole
 from kerneldyno.scheduler.service.admission import Admission
 from kerneldyno.scheduler.service.cluster_watch import ClusterWatch
@@ -28,7 +29,7 @@ from kerneldyno.scheduler.service.journal_health import JournalHealth
 from kerneldyno.scheduler.service.scheduler_servicer import RewardServicer, SchedulerServicer
 from kerneldyno.scheduler.service.translate import fingerprint_of, spec_of
 from kerneldyno.scheduler.settings import Settings
-from kerneldyno.scheduler.shared import PROBES, SERVICES, ServedHolding, holding_of, shared_store
+from kerneldyno.scheduler.shared import SERVICES, ServedHolding, holding_of, shared_store
 from kerneldyno.scheduler.store.journal import GroupCommitJournal, Retention
 from kerneldyno.scheduler.store.memory import MemoryStore
 from kerneldyno.scheduler.store.sqlite import SqliteStore

@@ -1,6 +1,6 @@
 """A scheduler while another one is active: it listens on its port, refuses every call, and waits for its turn.
 
-Its health is NOT_SERVING, for the scheduler as a whole and for every service. Probes ask for two other names (shared.py).
+Its health is NOT_SERVING, for the scheduler as a whole and for every service. Probes ask for two other names (probes.py).
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from kerneldyno.rpc import serving
 from kerneldyno.rpc.interceptor import ServerInterceptor
 from kerneldyno.rpc.metric_series import new_registry
 from kerneldyno.scheduler.core.ports import Store, StoreUnreachableError
+from kerneldyno.scheduler.probes import PROBES, READINESS
 from kerneldyno.scheduler.roles import SERVED_SECONDS, TAKE_SECONDS, StandbyRole
 from kerneldyno.scheduler.settings import Settings
-from kerneldyno.scheduler.shared import PROBES, READINESS, SERVICES
+from kerneldyno.scheduler.shared import SERVICES
 from kerneldyno.scheduler.store.postgres.contender import Contender
 from kerneldyno.scheduler.telemetry.role_metrics import RoleMetrics
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceServicer, add_FleetServiceServicer_to_server

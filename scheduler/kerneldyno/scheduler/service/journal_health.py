@@ -14,8 +14,8 @@ from collections.abc import Callable
 from grpc_health.v1 import health_pb2
 from grpc_health.v1._async import HealthServicer
 
+from kerneldyno.scheduler.probes import READINESS
 from kerneldyno.scheduler.service.admission import Admission
-from kerneldyno.scheduler.shared import READINESS
 from kerneldyno.v1 import fleet_service_pb2, reward_service_pb2, scheduler_service_pb2
 
 #: What cannot be done without the journal; "" is the scheduler as a whole.
