@@ -78,7 +78,8 @@ class SharedPair(Cluster):
         async def end() -> None:
             if supervising is not None:
                 supervising.cancel()
-                await asyncio.wait([supervising])
+                with suppress(asyncio.CancelledError):
+                    await supervising  # what ended it before is an error of the run
             for scheduler in self.schedulers.values():
                 await scheduler.kill()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -98,13 +99,13 @@ async def test_every_form_and_every_workload_has_its_own_time(tmp_path: Path) ->
     assert speedups == {
         ("M=1", "reference"): pytest.approx(4.0),
         ("M=1", "torch_compile"): pytest.approx(2.0),
-        ("M=1", "flash-attn"): pytest.approx(1.0),
+        ("M=1", "library flash-attn"): pytest.approx(1.0),
         ("M=2", "reference"): pytest.approx(16.0),
         ("M=2", "torch_compile"): pytest.approx(8.0),
-        ("M=2", "flash-attn"): pytest.approx(4.0),
+        ("M=2", "library flash-attn"): pytest.approx(4.0),
     }
     assert found["geometric_means"] == {
-        "flash-attn": pytest.approx(2.0),
+        "library flash-attn": pytest.approx(2.0),
         "reference": pytest.approx(8.0),
         "torch_compile": pytest.approx(4.0),
     }
@@ -156,7 +157,18 @@ async def test_what_cannot_be_a_baseline_is_refused(tmp_path: Path) -> None:
     assert "holds no results" in await error("save", tmp_path / "text", "-o", out)
     assert "cannot read" in await error("save", tmp_path / "none", "-o", out)
     good = written(tmp_path / "good.jsonl", result("a", 1, 1))
-    for text in ("[]", "{}", "no", '{"kerneldyno_baselines": 1, "baselines": [{"problem": "p"}]}'):
+    entry = {"problem": "p", "workload": "", "form": "eager", "end_to_end_seconds": 0, "results": 1, "spread": 1}
+    entry |= {"median_seconds": 1e-5, "sm_clock_mhz": 1980, "environment": {}}
+    odd = [{**entry, name: value} for name, value in (("median_seconds", "1"), ("environment", 5), ("results", "many"))]
+    infinite = json.dumps({**entry, "median_seconds": float("inf")})
+    rows = [*(json.dumps(one) for one in odd), infinite, "5", "[" * 100_000]
+    for text in (
+        *(f'{{"kerneldyno_baselines": 1, "baselines": [{row}]}}' for row in rows),
+        "[]",
+        "{}",
+        "no",
+        '{"kerneldyno_baselines": 1, "baselines": [{"problem": "p"}]}',
+    ):
         out.write_text(text)
         assert "is not a file of baselines" in await error("compare", good, out)
     out.write_text('{"kerneldyno_baselines": 9, "baselines": []}')
@@ -167,3 +179,49 @@ async def test_one_document_can_be_read_as_well(tmp_path: Path) -> None:
     (tmp_path / "one.json").write_text(json.dumps(result("a", 50, 100), indent=2))
     ran = await invoke("baseline", "save", tmp_path / "one.json", "-o", tmp_path / "base.json", "--json")
     assert (ran.status, ran.json["baselines"]) == (0, 1), ran.err
+
+
+async def test_results_that_are_hostile_or_broken(tmp_path: Path) -> None:
+    """Names are shown as they are, neither as markup nor as what steers a terminal; no time is infinite."""
+    labels = {"problem": "[red]p[/x]\x1b[2J"}
+    library = {"name": "reference", "reference_timing": timing(7.0), "speedup": 0.1}
+    rows = [result("[/a]", 50, 100, labels=labels, baselines=[library])]
+    rows.append(result("b", 50, 100, labels=labels, reference_timing={"median_seconds": "Infinity"}))
+    base = await saved(tmp_path, *rows)
+    assert [one["form"] for one in json.loads(base.read_text())["baselines"]] == ["library reference", "reference"]
+    assert json.loads(base.read_text())["baselines"][1]["median_seconds"] == pytest.approx(1e-4)
+    ran = await invoke("baseline", "compare", tmp_path / "then.jsonl", base)
+    assert ran.status == 0, ran.err
+    assert "[/a]" in ran.out
+    assert "[red]p[/x]" in ran.out
+    assert "\x1b" not in ran.out + ran.err
+    for data in (
+        b"[" * 100_000,
+        b"5\n",
+        b'{"id": 5}\n',
+        gzip.compress(json.dumps(rows[0]).encode())[:-12],
+        b"\x1f\x8b\x08zzz",
+    ):
+        (tmp_path / "broken").write_bytes(data)
+        ran = await invoke("baseline", "save", tmp_path / "broken", "-o", tmp_path / "none.json")
+        assert ran.status == 2, data[:20]
+        assert ran.err.startswith("kerneldyno: ")
+
+
+async def test_workloads_of_one_name_or_of_none_are_kept_apart(tmp_path: Path) -> None:
+    """FlashInfer's workloads have the name of their sizes, and may differ in their stored inputs only."""
+
+    def workload(name: str, value: str, reference: float) -> dict[str, Any]:
+        one = {"workload": {"name": name, "value_json": value}, "outcome": "CORRECT", "speedup": reference / 10}
+        return one | {"candidate_timing": timing(10), "reference_timing": timing(reference)}
+
+    rows = [("M=1", "0", 20.0), ("M=1", "1", 40.0), ("", '{"N": 3}', 80.0), ("", '{"N": 4}', 160.0)]
+    whole = {"candidate_timing": None, "reference_timing": None, "reference_end_to_end": None}
+    measured = result("a", 1, 1, workloads=[workload(*row) for row in rows], **whole)
+    found = await compared(tmp_path, await saved(tmp_path, measured), measured)
+    assert {one["workload"]: round(one["speedup"], 6) for one in found["comparisons"]} == {
+        "M=1": 2.0,
+        "M=1 (2)": 4.0,
+        '{"N": 3}': 8.0,
+        '{"N": 4}': 16.0,
+    }

@@ -69,3 +69,13 @@ def test_many_candidates_and_hostile_names(tmp_path: Path) -> None:
     assert "6 of 9" in text
     assert "<img src=x" not in text
     assert text.count("<script") == page(tmp_path, lines(candidate("a", 1.0, 2.0))).page.count("<script")
+
+
+def test_workloads_of_one_name_are_points_of_their_own(tmp_path: Path) -> None:
+    one = candidate("a", 1.0, 2.0, 4.0)
+    for row in one["workloads"]:
+        row["workload"]["name"] = "M=1"
+    text = page(tmp_path, lines(one)).page
+    (line,) = drawn(text)
+    assert len({x for x, _ in line}) == 3
+    assert "M=1 (3)" in text

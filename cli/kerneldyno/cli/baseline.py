@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import sys
+import zlib
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +15,7 @@ import typer
 from google.protobuf import json_format
 from rich.table import Table
 
+from kerneldyno.cli.cards import plain
 from kerneldyno.cli.common import Json, UsageError, print_json, read_source, reporting, stdout
 from kerneldyno.client.problem_names import PROBLEM_LABEL
 from kerneldyno.report import stored_baselines
@@ -66,7 +68,7 @@ def save(
         else:
             problems = len({one.problem for one in found})
             text = f"{len(found)} baselines of {problems} problems on {where['device_model']} in {output}"
-            stdout().print(visible(text), soft_wrap=True)
+            stdout().print(plain(text), soft_wrap=True)
 
 
 @baseline.command()
@@ -95,7 +97,7 @@ def compare(
         for one in found:
             base = one.baseline
             table.add_row(
-                *(visible(text) for text in (one.id, base.problem, base.workload, base.form)),
+                *(plain(text) for text in (one.id, base.problem, base.workload, base.form)),
                 f"{base.median_seconds * 1e6:.2f} us",
                 f"{one.candidate_seconds * 1e6:.2f} us",
                 f"{one.speedup:.3f}",
@@ -103,7 +105,7 @@ def compare(
             )
         stdout().print(table)
         for form, mean in means.items():
-            stdout().print(f"geometric mean of the speedups over {form}: {mean:.3f}")
+            stdout().print(plain(f"geometric mean of the speedups over {form}: {mean:.3f}"), soft_wrap=True)
 
 
 def _means(found: Iterable[Comparison]) -> dict[str, float]:
@@ -124,19 +126,19 @@ def _read(path: Path) -> list[EvalResult]:
     try:
         with open_input(path) as stream:
             data = uncompressed(stream).read(_MAX_BYTES + 1)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
     if len(data) > _MAX_BYTES:
         raise UsageError(f"{path} is longer than {_MAX_BYTES >> 20} MiB: give a part of it")
     try:
         lines = [json.loads(line) for line in data.splitlines() if line.strip()]
-    except ValueError:
+    except (ValueError, RecursionError):  # the first line of a document is not one
         try:
             document = json.loads(data)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UsageError(f"{path} holds no results: {error}") from error
         lines = document if isinstance(document, list) else [document]
     try:
         return [result_from_json(line) for line in lines]
-    except (json_format.Error, TypeError, AttributeError, ValueError) as error:
+    except (json_format.Error, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise UsageError(f"{path} holds something that is not a result: {str(error)[:200]}") from error

@@ -34,8 +34,6 @@ BLAMELESS = ("INFRASTRUCTURE_ERROR", "REFERENCE_ERROR", TOO_LARGE)
 _FACT_CHARS = 2000
 #: Words for people, by the name that a turn's record has for its time.
 _BY = {NAMES[kind]: words for kind, words in WORDS.items()}
-#: Longest name of a workload, in characters.
-_NAME_CHARS = 100
 _SEVERITIES = {Finding.SEVERITY_INFO: "info", Finding.SEVERITY_WARNING: "warning", Finding.SEVERITY_REJECT: "reject"}
 
 
@@ -218,10 +216,9 @@ def _common(result: EvalResult, shelf: Shelf) -> Candidate:
 
 def _workloads(result: EvalResult, kind: SpeedupKind.ValueType) -> list[TimedWorkload]:
     found = []
-    for each in result.workloads:
+    for each, name in zip(result.workloads, wording.workload_names(result.workloads), strict=True):
         one = counted_speedup(each, kind)
         if each.outcome == EvalResult.CORRECT and (speedup := positive(one.value)) is not None:
-            name = (each.workload.name or each.workload.value_json)[:_NAME_CHARS]
             found.append(TimedWorkload(name, speedup, positive(one.low), positive(one.high), _median(one.reference)))
     return found
 

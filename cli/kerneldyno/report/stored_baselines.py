@@ -10,9 +10,12 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from kerneldyno.client.problem_names import PROBLEM_LABEL, REFERENCE_LABEL
+from kerneldyno.report.candidates import positive
+from kerneldyno.report.wording import workload_names
 from kerneldyno.v1.evaluation_pb2 import BaselineResult, EvalResult, ReferenceBackend, TimingStats, WorkloadResult
 
 #: The form of a reference that the request compares with, whatever it is.
@@ -46,7 +49,7 @@ class Subject:
     workload: str
     """The name of the workload; "" if the problem has none."""
     form: str
-    """REFERENCE, or the name of a baseline of the request: "eager", "torch_compile", ..., or a library's."""
+    """REFERENCE, a baseline of the request ("eager", "torch_compile", ...), or a library of it ("library NAME")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,22 +168,35 @@ def loaded(text: str) -> list[Baseline]:
     """Return the baselines of a file. Raises NotBaselinesError."""
     try:
         document = json.loads(text)
-        version = document["kerneldyno_baselines"]
+        version, rows = document["kerneldyno_baselines"], document["baselines"]
         if version != _VERSION:
             raise NotBaselinesError(f"is of version {version}, and this release reads {_VERSION}")
-        known = {one.name for one in fields(Baseline)}
-        rows = [Baseline(**{name: row[name] for name in known}) for row in document["baselines"]]
-        if not all(isinstance(row.median_seconds, float | int) and row.median_seconds > 0 for row in rows):
-            raise NotBaselinesError("has a time that is not above 0")
-        return rows
-    except (ValueError, TypeError, KeyError) as error:
-        text = "is not a file of baselines: make one with `kerneldyno baseline save`"
-        raise NotBaselinesError(f"{text} ({type(error).__name__}: {error})") from error
+        return [_loaded(row) for row in rows]
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+        advice = "is not a file of baselines: make one with `kerneldyno baseline save`"
+        raise NotBaselinesError(f"{advice} ({type(error).__name__}: {error})") from error
+
+
+def _loaded(row: Mapping[str, Any]) -> Baseline:
+    if (median := positive(row["median_seconds"])) is None:
+        raise ValueError(f"the time {row['median_seconds']!r} is none")
+    return Baseline(
+        problem=str(row["problem"]),
+        workload=str(row["workload"]),
+        form=str(row["form"]),
+        median_seconds=median,
+        end_to_end_seconds=float(row["end_to_end_seconds"]),
+        results=int(row["results"]),
+        spread=float(row["spread"]),
+        sm_clock_mhz=int(row["sm_clock_mhz"]),
+        environment={str(name): str(value) for name, value in row["environment"].items()},
+    )
 
 
 def _measured(result: EvalResult, problem_label: str) -> Iterator[_Measured]:
     problem = result.labels.get(problem_label) or result.labels.get(REFERENCE_LABEL) or result.id.rpartition("/")[0]
-    parts: list[tuple[str, EvalResult | WorkloadResult]] = [(each.workload.name, each) for each in result.workloads]
+    named = zip(workload_names(result.workloads), result.workloads, strict=True)
+    parts: list[tuple[str, EvalResult | WorkloadResult]] = [*named]
     for name, part in parts or [("", result)]:
         if part.outcome != EvalResult.CORRECT or not _has_time(part.candidate_timing):
             continue
@@ -198,11 +214,13 @@ def _measured(result: EvalResult, problem_label: str) -> Iterator[_Measured]:
 
 
 def _form(baseline: BaselineResult) -> str:
-    return baseline.name or ReferenceBackend.Name(baseline.backend).removeprefix(_PREFIX).lower()
+    if baseline.name:
+        return f"library {baseline.name}"
+    return ReferenceBackend.Name(baseline.backend).removeprefix(_PREFIX).lower()
 
 
 def _has_time(timing: TimingStats) -> bool:
-    return timing.median_seconds > 0
+    return positive(timing.median_seconds) is not None
 
 
 def _clock(result: EvalResult) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 
 from kerneldyno.rewards import roofline
@@ -28,6 +29,7 @@ from kerneldyno.v1.evaluation_pb2 import (
     Stage,
     StageSpan,
     TimingStats,
+    WorkloadResult,
 )
 
 _GOOD, _BAD, _ODD = "green", "red", "yellow"
@@ -43,6 +45,8 @@ _COLOURS = {
 _NOT_NUMERIC = ("structure", "shape", "dtype", "device")
 #: Digits of a speedup when shown with its interval.
 _EXACT = 3
+#: Longest name of a workload, in characters.
+_NAME_CHARS = 100
 _REGIMES = {
     TimingStats.REGIME_QUEUED_AHEAD: "queued ahead: device time is without the host's work",
     TimingStats.REGIME_AS_CALLED: "as called: the host's work is in both times",
@@ -165,12 +169,23 @@ def _speedups(result: EvalResult) -> Iterable[tuple[str, str]]:
         yield "other speedup", _speedup(other)
 
 
+def workload_names(workloads: Iterable[WorkloadResult]) -> list[str]:
+    """Return a name for each workload, its own or else its value, at most 100 characters; none is there twice."""
+    seen: Counter[str] = Counter()
+    names = []
+    for each in workloads:
+        name = (each.workload.name or each.workload.value_json)[:_NAME_CHARS]
+        seen[name] += 1
+        names.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return names
+
+
 def _workloads(result: EvalResult) -> Iterable[tuple[str, str]]:
     """Yield what was found for each workload, and for all together."""
     kind = counted_speedup(result).kind
-    for each in result.workloads:
+    for each, own in zip(result.workloads, workload_names(result.workloads), strict=True):
         one = counted_speedup(each, kind)
-        name = f"workload {each.workload.name or each.workload.value_json}"
+        name = f"workload {own}"
         if one.candidate is None:
             yield (
                 name,

@@ -1419,8 +1419,8 @@ class EvalResult(_message.Message):
 
     @_builtins.property
     def baselines(self) -> _containers.RepeatedCompositeFieldContainer[Global___BaselineResult]:
-        """The candidate beside the request's `baselines` and then its `library_baselines`, in their order. With workloads, speedups are geometric means over
-        those that have one, and the times are with each workload.
+        """The candidate beside the request's `baselines` and then its `library_baselines`, in their order. With workloads,
+        speedups are geometric means over those that have one, and the times are with each workload.
         """
 
     @_builtins.property
