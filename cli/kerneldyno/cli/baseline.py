@@ -93,7 +93,9 @@ def compare(
         if as_json:
             print_json({"comparisons": [_row(one) for one in found], "geometric_means": means, "warnings": warnings})
             return
-        table = Table("candidate", "problem", "workload", "baseline", "stored", "candidate's", "speedup", "beside it")
+        table = Table("candidate", "problem", "workload", "baseline", show_edge=False)
+        for head in ("stored", "candidate's", "speedup", "beside it"):
+            table.add_column(head, justify="right")
         for one in found:
             base = one.baseline
             table.add_row(
