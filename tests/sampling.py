@@ -60,9 +60,9 @@ def half(names: Iterable[str]) -> set[str]:
 def _commit() -> str:
     """Return the commit of this folder; "" without git."""
     try:
-        done = subprocess.run(
-            ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
-        )
+        # In a container the folder may belong to somebody else.
+        command = ["git", "-c", "safe.directory=*", "rev-parse", "HEAD"]
+        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
     except OSError:
         return ""
     return done.stdout.strip()
