@@ -181,8 +181,9 @@ async def test_one_document_can_be_read_as_well(tmp_path: Path) -> None:
     assert (ran.status, ran.json["baselines"]) == (0, 1), ran.err
 
 
-async def test_results_that_are_hostile_or_broken(tmp_path: Path) -> None:
+async def test_results_that_are_hostile_or_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names are shown as they are, neither as markup nor as what steers a terminal; no time is infinite."""
+    monkeypatch.delenv("COLUMNS", raising=False)  # otherwise the table is cut to that width
     labels = {"problem": "[red]p[/x]\x1b[2J"}
     library = {"name": "reference", "reference_timing": timing(7.0), "speedup": 0.1}
     rows = [result("[/a]", 50, 100, labels=labels, baselines=[library])]

@@ -261,6 +261,26 @@ def cut(statement: str, *, after: bool, monkeypatch: pytest.MonkeyPatch) -> Iter
     assert broken
 
 
+def test_totals_include_a_batch_that_the_server_was_still_committing(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next connection counts before the commit of the broken one has ended."""
+    store.write([accepted("a")])
+    with store._writer.use() as connection:
+        connection.execute(
+            "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1); RETURN NULL; END'"
+        )
+        connection.execute(
+            "CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON results DEFERRABLE INITIALLY DEFERRED"
+            " FOR EACH ROW EXECUTE FUNCTION slow()"
+        )
+    batch = [finished("a")]
+    with cut("COMMIT", after=True, monkeypatch=monkeypatch), pytest.raises(OSError, match="connection is lost"):
+        store.write(batch)
+    store.write(batch)
+    assert (store._totals.finished, store._totals.size) == (1, len(b"result"))
+
+
 @pytest.mark.parametrize("after", [False, True])
 def test_a_batch_whose_commit_got_no_answer_is_written_once(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch, after: bool

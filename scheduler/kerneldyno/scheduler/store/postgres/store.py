@@ -250,7 +250,9 @@ class PostgresStore:
             except psycopg.errors.DivisionByZero:
                 connection.execute("ROLLBACK")
                 self._examine(connection, number, epoch)
-                growth = Growth  # the totals were counted after it had been committed
+                # The server may have been committing still when this connection was opened and the totals were counted.
+                self._totals = _counted(connection)
+                growth = Growth
             else:
                 if stops:
                     failpoint(place)
@@ -303,12 +305,7 @@ class PostgresStore:
             "SELECT set_config('synchronous_commit', 'on', FALSE)"
             " WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')"
         )
-        row = connection.execute(
-            "SELECT (SELECT count(*) FROM evaluations WHERE result IS NOT NULL),"
-            " (SELECT coalesce(sum(octet_length(payload)), 0)::bigint FROM results)"
-        ).fetchone()
-        assert row is not None, "an aggregate has one row"
-        self._totals = Growth(*row)
+        self._totals = _counted(connection)
 
     def _noticed(self, notice: Diagnostic) -> None:
         # With a COMMIT, it says that the wait for the synchronous standby was cancelled.
@@ -359,6 +356,15 @@ class _Line:
         if connection is not None:
             with contextlib.suppress(psycopg.Error):
                 connection.close()
+
+
+def _counted(connection: PgConnection) -> Growth:
+    row = connection.execute(
+        "SELECT (SELECT count(*) FROM evaluations WHERE result IS NOT NULL),"
+        " (SELECT coalesce(sum(octet_length(payload)), 0)::bigint FROM results)"
+    ).fetchone()
+    assert row is not None, "an aggregate has one row"
+    return Growth(*row)
 
 
 def _label_condition(name: str, value: str) -> tuple[str, list[Any]]:
