@@ -18,6 +18,8 @@ from kerneldyno.evaluator.judge.problems.cache import BuiltProblem
 from kerneldyno.evaluator.judge.problems.examination import examine
 from kerneldyno.evaluator.judge.problems.trial import Inputs, prepare
 from kerneldyno.evaluator.judge.results.record import Finished, Record
+from kerneldyno.evaluator.judge.runners.handle import Runner
+from kerneldyno.evaluator.judge.runners.lease import Lease
 from kerneldyno.evaluator.judge.runners.side import Side
 from kerneldyno.evaluator.judge.timing import bursts as module
 from kerneldyno.evaluator.judge.timing import supply, timed_outputs
@@ -25,7 +27,7 @@ from kerneldyno.evaluator.judge.timing.bursts import Bursts
 from kerneldyno.evaluator.judge.timing.reference_runners import ReferenceRunner
 from kerneldyno.evaluator.judge.timing.regime import Regime
 from kerneldyno.evaluator.judge.timing.supply import Batch
-from kerneldyno.evaluator.shared import tree
+from kerneldyno.evaluator.shared import tree, wire
 from kerneldyno.evaluator.toolkits import ReferenceFailure, toolkits
 from kerneldyno.v1 import evaluation_pb2 as pb
 from tests.evaluator import judge_harness
@@ -59,7 +61,7 @@ def bursts(seed: int = 0, reference: str = REFERENCE, *, gate: bool = False, que
     example = prepare(problem, spec, CPU, 0)
     place = station(example.inputs, example.slot_bytes)
     sides = SimpleNamespace(spec=spec, device=CPU, station=place, gate=object() if gate else None, record=Record())
-    other = SimpleNamespace(station=station(example.inputs, example.slot_bytes), values=0, timed=True, is_checked=False)
+    other = SimpleNamespace(station=station(example.inputs, example.slot_bytes), timed=True, is_checked=False)
     built = BuiltProblem(problem, examine(problem, spec, CPU), Footprint(0, 0, 0, 0, 0), queueable=queueable)
     made = Bursts(cast(Candidate, sides), cast(ReferenceRunner, other), built, example, random.Random(seed))
     made.begin()
@@ -221,13 +223,38 @@ def test_what_is_known_of_a_reference_holds_for_its_next_candidate() -> None:
     assert not bursts(gate=False).regime.queued  # a device without queues
 
 
-def test_signals_go_on_counting_where_the_reference_has_stopped() -> None:
+class Obeying(Side):
+    """A side that answers each burst at once and remembers the values of its signals."""
+
+    def __init__(self, made: Bursts) -> None:
+        super().__init__(CPU, cast(Lease, None), cast(Runner, self))
+        self._station = made.candidate.station
+        self.values: list[int] = []
+        self._count = 0
+
+    def send(self, order: wire.Frame) -> None:
+        self.values.append(order["value"])
+        self._count = len(order["sets"])
+
+    async def _frame(self) -> wire.Frame:
+        return {"ok": [1e-5] * self._count}
+
+    def _heed(self, answer: wire.Frame) -> Any:
+        return answer["ok"]
+
+
+async def test_signals_of_each_side_go_on_counting_through_all_sessions() -> None:
     made = bursts()
-    first = made._next(5)
-    assert made._next() == first + 5
-    again = Bursts(made.candidate, made.reference, made.built, made.example, made.rng)
-    again.begin()
-    assert again._next() == first + 6
+    candidate, first, second = Obeying(made), Obeying(made), Obeying(made)
+    for reference in (first, first, second):  # a candidate is timed beside several, and one beside several candidates
+        session = Bursts(made.candidate, cast(ReferenceRunner, reference), made.built, made.example, made.rng)
+        session.begin()
+        for side in (candidate, reference, candidate):
+            await session.warm_up(side, 2, cold=False)
+    assert candidate.values == [1, 2, 3, 4, 5, 6]
+    assert (first.values, second.values) == ([1, 2], [1])
+    assert candidate.next_value(5) == 7
+    assert candidate.next_value() == 12
 
 
 # The end of a burst

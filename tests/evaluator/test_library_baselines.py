@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 
+from kerneldyno.evaluator.judge.runners.side import Sizes
+from kerneldyno.evaluator.judge.timing.reference_runners import ReferenceRunner
 from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import ReferenceFailure, toolkits
 from kerneldyno.evaluator.toolkits.torch_settings import build
@@ -33,9 +36,9 @@ class Model(nn.Module):
 """
 
 
-def judged(judge: Judge, *libraries: tuple[str, str], **fields: Any) -> dict[str, Any]:
+def judged(judge: Judge, *libraries: tuple[str, str], code: str = CANDIDATE, **fields: Any) -> dict[str, Any]:
     asked = request(
-        CANDIDATE,
+        code,
         backend="torch",
         library_baselines=[{"name": name, "code": code} for name, code in libraries],
         run_performance=True,
@@ -136,3 +139,35 @@ def test_libraries_and_compiled_forms_are_in_one_verdict(judge: Judge) -> None:
     result = judged(judge, ("addmm", LIBRARY), baselines=["REFERENCE_BACKEND_TORCH_COMPILE"])
     assert result["outcome"] == "CORRECT", result["message"]
     assert [baseline.get("name", "") for baseline in result["baselines"]] == ["", "addmm"]
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(("code", "limit"), [("", 300.0), (LIBRARY, 42.0)])
+def test_a_library_has_the_limits_of_the_request(monkeypatch: pytest.MonkeyPatch, code: str, limit: float) -> None:
+    async def ask(self: ReferenceRunner, order: dict[str, Any]) -> dict[str, Any]:
+        return {"timed": True}
+
+    monkeypatch.setattr(ReferenceRunner, "ask", ask)
+    sizes = Sizes(None, [], sets=1, slots=1, slot_bytes=0)
+    side = ReferenceRunner(cast(Any, None), cast(Any, None), cast(Any, None), sizes)
+    asyncio.run(side.build(dataclasses.replace(spec(**limits(compile=30, timing=12)), baseline_code=code), 1))
+    assert (side.limit, side.is_checked) == (limit, bool(code))
+
+
+@pytest.mark.gpu
+def test_a_library_with_a_triton_kernel(judge: Judge) -> None:
+    code = judge_harness.candidate().replace("class ModelNew(", "class Model(")
+    result = judged(judge, ("triton", code), ("addmm", LIBRARY), baselines=["REFERENCE_BACKEND_TORCH_COMPILE"])
+    assert result["outcome"] == "CORRECT", result["message"]
+    assert not any(baseline.get("error") for baseline in result["baselines"]), result["baselines"]
+    assert all(0.2 < baseline["speedup"] < 5 for baseline in result["baselines"]), result["baselines"]
+
+
+@pytest.mark.gpu
+def test_a_library_that_is_the_reference_is_as_fast(judge: Judge) -> None:
+    reference = REFERENCE.replace("torch.randn(32, 128)", "torch.randn(8192, 1024)").replace("[[128]", "[[1024]")
+    candidate = reference.replace("class Model(", "class ModelNew(")
+    result = judged(judge, ("same", reference), ("again", reference), code=candidate, reference_code=reference)
+    assert result["outcome"] == "CORRECT", result["message"]
+    speedups = [result["speedup"], *(baseline["speedup"] for baseline in result["baselines"])]
+    assert all(0.95 < speedup < 1.05 for speedup in speedups), speedups

@@ -378,3 +378,21 @@ def test_training_mode_is_timed(judge: Judge) -> None:
     assert result["outcome"] == "CORRECT", result["message"]
     assert result["speedup"] > 0
     assert result["correctness"]["timed_outputs_checked"] > 0
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"launch_mode": "LAUNCH_MODE_CUDA_GRAPH"},
+        {"baselines": ["REFERENCE_BACKEND_TORCH_COMPILE", "REFERENCE_BACKEND_TORCH_COMPILE_REDUCE_OVERHEAD"]},
+    ],
+    ids=["graphs", "compiled"],
+)
+@pytest.mark.parametrize("code", [PLAIN, OWN], ids=["torch", "by hand"])
+def test_modes_with_graphs_and_compiled_references(judge: Judge, code: str, fields: dict[str, Any]) -> None:
+    result = judged(judge, code, BOTH, run_performance=True, **fields)
+    assert result["outcome"] == "CORRECT", result["message"]
+    assert not any(baseline.get("error") for baseline in result.get("baselines", [])), result["baselines"]
+    if "launch_mode" in fields:
+        assert result["candidate_timing"]["launch_mode"] == "LAUNCH_MODE_CUDA_GRAPH"

@@ -35,7 +35,11 @@ def matmul_kernel(
             a = tl.load(a_ptr + m[:, None] * K + k[None, :], mask=(m < M)[:, None] & (k < K)[None, :], other=0.0)
             b = tl.load(b_ptr + n[None, :] * K + k[:, None], mask=(k < K)[:, None] & (n < N)[None, :], other=0.0)
             acc = tl.dot(a, b, acc)
-        tl.store(c_ptr + m[:, None] * N + n[None, :], acc.to(tl.float16), mask=(m < M)[:, None] & (n < N)[None, :])
+        tl.store(
+            c_ptr + m[:, None] * N + n[None, :],
+            acc.to(c_ptr.dtype.element_ty),
+            mask=(m < M)[:, None] & (n < N)[None, :],
+        )
 
 
 class ModelNew(nn.Module):

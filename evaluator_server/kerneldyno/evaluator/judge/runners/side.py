@@ -51,6 +51,8 @@ class Side(ABC):
         self._station: Station | None = None
         self._signals: Signals | None = None
         self.gate: Gate | None = None
+        #: The last signal value that was used. Values increase while the runner lives, through all sessions.
+        self.value = 0
         #: Number of orders that have not been answered.
         self.unanswered = 0
         self._pending: asyncio.Future[wire.Frame] | None = None
@@ -170,6 +172,12 @@ class Side(ABC):
         except RunnerLate:
             return None
         return self._read_queued(answer)
+
+    def next_value(self, count: int = 1) -> int:
+        """Reserve `count` unused signal values and return the first."""
+        first = self.value + 1
+        self.value += count
+        return first
 
     async def late_queued(self) -> None:
         """Read the answer for which `queued` did not wait."""

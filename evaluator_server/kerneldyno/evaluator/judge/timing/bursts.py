@@ -73,7 +73,6 @@ class Bursts:
     supply: Supply = field(init=False)
     outputs: TimedOutputs = field(init=False)
     _staging: Staging = field(init=False)
-    _values: int = 0
 
     def __post_init__(self) -> None:
         station = self.candidate.station
@@ -94,8 +93,6 @@ class Bursts:
 
     def begin(self) -> None:
         """Allocate the memory that bursts need. Call it once this pair has the device to itself."""
-        # Signal values increase while a runner lives, and the reference's runner outlives this session.
-        self._values = self.reference.values
         size = len(self.candidate.station.inputs) * self.set_bytes
         self._staging = Staging(self._device, self.supply, self.example, size)
 
@@ -183,7 +180,9 @@ class Bursts:
         self._staging.erase(side, plan)
         for index in range(count):
             self._staging.show(side, batch, index)
-        side.order_burst(plan, self._next(), paced=False, gated=False, replay=self.regime.replayed, nothing=nothing)
+        side.order_burst(
+            plan, side.next_value(), paced=False, gated=False, replay=self.regime.replayed, nothing=nothing
+        )
         read_burst(await side.answer(), count)
 
     async def queued_burst(
@@ -205,7 +204,7 @@ class Bursts:
         self._staging.erase(side, plan, lead_in=lead_in)
         watched = {} if nothing else self.outputs.watched(side, plan, batch)
         copies = self.outputs.room(side, watched, range(len(side.station.outputs)))
-        value = self._next()
+        value = side.next_value()
         side.order_burst(
             plan,
             value,
@@ -249,7 +248,7 @@ class Bursts:
         self._staging.erase(side, plan, lead_in=lead_in)
         watched = {} if nothing else self.outputs.watched(side, plan, batch)
         copies = self.outputs.room(side, watched, plan.slots)
-        base = self._next(2 * count)
+        base = side.next_value(2 * count)
         side.order_burst(
             plan,
             base,
@@ -278,13 +277,6 @@ class Bursts:
         claimed = read_burst(await side.answer(), count)
         self.outputs.keep(watched, copies, of_reference=side is self.reference)
         return PacedBurst(seconds, claimed, wall)
-
-    def _next(self, count: int = 1) -> int:
-        """Reserve `count` unused signal values and return the first."""
-        value = self._values + 1
-        self._values += count
-        self.reference.values = self._values
-        return value
 
     @staticmethod
     async def _until(reached: Callable[[], bool], side: Side) -> None:

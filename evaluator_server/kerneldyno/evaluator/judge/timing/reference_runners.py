@@ -41,7 +41,7 @@ _KEPT = {"cuda": 16, "cpu": 3}
 _KEPT_SECONDS = {"cuda": 30.0, "cpu": 10.0}
 #: Most problems whose first candidate's class is remembered.
 _MOST_EXPECTED = 256
-#: Time limit for building a reference, including torch.compile, in seconds.
+#: Longest time limit for building a reference, including torch.compile, in seconds.
 _BUILD_SECONDS = 300.0
 #: Most bursts that are kept per kind (of empty calls, and of the reference with a warm cache), and most kinds.
 _BURSTS = 24
@@ -64,8 +64,6 @@ class ReferenceRunner(Side):
         self.warmed_up = False
         #: End-to-end seconds of a call, as seen during the warm-up.
         self.per_call = 0.0
-        #: The last signal value that was used.
-        self.values = 0
         #: Warm bursts of the reference, made for the first candidate.
         self.warm: list[Burst] = []
         self._nothing: OrderedDict[Hashable, deque[Any]] = OrderedDict()
@@ -93,6 +91,8 @@ class ReferenceRunner(Side):
     async def build(self, spec: EvalSpec, seed: int) -> None:
         """Build the reference in the runner and call it once. Raises ReferenceFailure, RunnerStartError."""
         self.is_checked = bool(spec.baseline_code)
+        if self.is_checked:  # the requester's program has the limits that the candidate has
+            self.limit = min(_BUILD_SECONDS, spec.limits.compile + spec.limits.timing)
         answer = await self.ask({"op": "build", "spec": spec.to_plain(), "seed": seed})
         self.timed = answer["timed"] is True
 
