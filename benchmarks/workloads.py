@@ -22,6 +22,7 @@ from typing import Any
 
 from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, LocalServices
 from kerneldyno.rpc.jsonio import request_from_json, result_to_json
+from kerneldyno.v1.evaluation_pb2 import ReferenceBackend
 
 _CORPUS = Path(__file__).resolve().parents[1] / "corpus"
 #: Makes a reference take the sizes of a workload: its functions read them from the module.
@@ -228,7 +229,8 @@ def _print(name: str, result: EvalResult) -> None:
         mean = f"geometric mean {result.speedup:.2f}, worst {summary.worst_speedup:.2f}"
         print(f"\n{mean}, faster in {summary.share_won:.0%} of {summary.timed}")
     for baseline in result.baselines:
-        print(f"beside {baseline.backend}: {baseline.speedup:.2f} {baseline.error}")
+        form = ReferenceBackend.Name(baseline.backend).removeprefix("REFERENCE_BACKEND_").lower()
+        print(f"beside {form}: {baseline.error or f'{baseline.speedup:.2f}'}")
 
 
 def _plot(results: Mapping[str, EvalResult], path: Path) -> None:

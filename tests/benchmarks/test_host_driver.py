@@ -57,5 +57,5 @@ def test_a_seed_determines_everything() -> None:
 @pytest.mark.parametrize("row", MEASURED, ids=lambda row: f"{row.minute}")
 def test_the_model_is_near_the_measured_rates(row: Row) -> None:
     minute = sum(Host(row.options._replace(seed=seed)).evaluate().minute for seed in range(4)) / 4
-    # The host with four GPUs was another one, on another day.
-    assert minute == pytest.approx(row.minute, rel=0.1 if row.options.gpus < 4 else 0.2)
+    # Other hosts differ by up to 15 %.
+    assert minute == pytest.approx(row.minute, rel=0.1 if row.used else 0.2)
