@@ -50,7 +50,7 @@ demo: $(READY)
 	$(PYTHON) examples/demo.py
 
 # Markers of tests are described in pyproject.toml. CORPUS=whole: all candidates of corpus/ and all random examples, and not a
-# sample of them; CORPUS=half: a half of the candidates (tests/sampling.py).
+# sample of them; CORPUS=part: a part that the commit decides (tests/sampling.py).
 CORPUS ?= sample
 # Tests wait as well as compute: three workers more than there are processors; each takes half a gigabyte.
 PROCESSORS := $(shell nproc)

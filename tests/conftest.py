@@ -84,7 +84,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option with which `make test` chooses a sample of the corpora and of all other tests that have one."""
     parser.addoption(
         "--corpus",
-        choices=("whole", "half", "sample"),
+        choices=("whole", "part", "sample"),
         default="whole",
         help="all tests with the marker `corpus` and all examples of hypothesis, or less of them: tests/sampling.py",
     )
@@ -121,8 +121,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Remove tests that are not in the sample, skip GPU tests unless a GPU is required, and put slow files first."""
     if config.getoption("corpus") != "whole":
         left_out = _not_chosen(items)
-        if sampling.is_sample:
-            left_out |= {item.nodeid for item in items if item.get_closest_marker("long")}
+        long = {item.nodeid for item in items if item.get_closest_marker("long")}
+        left_out |= {each for each in long if sampling.is_sample or not sampling.has_its_turn(each, 2)}
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
         items[:] = [item for item in items if item.nodeid not in left_out]
     # GPU tests are skipped unless the variable is set. `make test-gpu` sets it; there they fail without a GPU.
@@ -151,8 +151,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def _not_chosen(items: list[pytest.Item]) -> set[str]:
-    """Return the ids of the tests of candidates that the sample, or the half, leaves out."""
-    choose = sampling.sample if sampling.is_sample else sampling.half
+    """Return the ids of the tests of candidates that the sample, or the part, leaves out."""
+    choose = sampling.sample if sampling.is_sample else sampling.part
     files: dict[Path, dict[str, str]] = defaultdict(dict)
     for item in items:
         if item.get_closest_marker("corpus") and isinstance(item, pytest.Function) and hasattr(item, "callspec"):

@@ -1,7 +1,8 @@
 """The sample that `make test` runs: some candidates of the corpora and fewer random examples.
 
-`.ci/run` runs a half of the corpora: the sample, and a half of the rest that the commit decides. So each candidate is
-tried at every second commit or so, and a run can be repeated. `CORPUS=whole` runs them all.
+`.ci/run` runs a part of all tests that the commit decides: the sample, a quarter of the other candidates, and a half of
+the tests with the marker `long`. So each is tried after a few commits, and a run can be repeated. `CORPUS=whole` runs
+them all.
 
 The sample of a test file of the corpora has one attack for each id of the threat model, and one in `SHARE` of the
 candidates whose names do not begin with an id. The hash of its name decides whether a candidate is in the sample, so
@@ -50,10 +51,15 @@ def sample(names: Iterable[str]) -> set[str]:
     return chosen | set(first.values()) or set(ordered[:1])
 
 
-def half(names: Iterable[str]) -> set[str]:
-    """Return the sample and a half of the other names, which depends on the commit that is checked out."""
+def part(names: Iterable[str]) -> set[str]:
+    """Return the sample and a quarter of the other names, which depends on the commit that is checked out."""
     ordered = list(names)
-    return sample(ordered) | {name for name in ordered if _digest(f"{_commit()} {name}") % 2 == 0}
+    return sample(ordered) | {name for name in ordered if has_its_turn(name, 4)}
+
+
+def has_its_turn(name: str, share: int) -> bool:
+    """Return True for one in `share` of all names; the commit that is checked out decides for which."""
+    return _digest(f"{_commit()} {name}") % share == 0
 
 
 @cache
