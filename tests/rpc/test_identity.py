@@ -87,6 +87,7 @@ CHANGES: dict[str, Callable[[pb.EvalRequest], object]] = {
     "cases_code": lambda r: setattr(r, "cases_code", "c"),
     "cases": lambda r: r.cases.add(inputs_json="[]", expected_json="1"),
     "cases.expected_json": lambda r: r.cases.add(inputs_json="[]", expected_json="2"),
+    "cases.name": lambda r: r.cases.add(inputs_json="[]", expected_json="1", name="empty"),
     "skip_cache": lambda r: setattr(r, "skip_cache", True),
     "labels": lambda r: r.labels.update({"step": "7"}),
     "stress_inputs": lambda r: setattr(r, "stress_inputs", False),

@@ -45,6 +45,15 @@ BASE = {"id": "a", "reference_code": "r", "kernel_code": "k"}
             {"cases": [{"inputs": [1, 2], "expected": {"tensor": [1]}}]},
             {"cases": [{"inputs_json": "[1, 2]", "expected_json": '{"tensor": [1]}'}]},
         ),
+        (
+            {"cases": [{"name": "two", "inputs": [1, 2], "expected": 3}, {"inputs_json": "[]", "expected_json": "0"}]},
+            {
+                "cases": [
+                    {"name": "two", "inputs_json": "[1, 2]", "expected_json": "3"},
+                    {"inputs_json": "[]", "expected_json": "0"},
+                ]
+            },
+        ),
     ],
     ids=json.dumps,
 )
@@ -71,6 +80,8 @@ def test_what_a_person_means_is_understood(extra: dict[str, Any], same_as: dict[
         ({"timeouts": {"load_timeout": "soon"}}, "load_timeout"),
         ({"timeout": float("nan")}, "timeout"),
         ({"cases": 5}, "cases"),
+        ({"cases": [{"inputs": [1], "expected": 2, "nme": "a"}]}, "inputs"),
+        ({"cases": [{"inputs": [1], "expected": 2, "name": 7}]}, "name"),
         ({"labels": {"a": 1}}, "labels"),
         ([], "object"),
     ],

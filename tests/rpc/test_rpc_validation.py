@@ -197,6 +197,12 @@ def test_what_is_within_the_limits_passes(request_: pb.EvalRequest) -> None:
         (simple(cases=[pb.Case(inputs_json="{}", expected_json="1")]), "cases[0].inputs_json", "array"),
         (simple(cases=[pb.Case(inputs_json="[]", expected_json="")]), "cases[0].expected_json", "JSON"),
         (
+            simple(cases=[pb.Case(inputs_json="[]", expected_json="1", name="x" * 101)]),
+            "cases[0].name",
+            "100 printable",
+        ),
+        (simple(cases=[pb.Case(inputs_json="[]", expected_json="1", name="a\nb")]), "cases[0].name", "printable"),
+        (
             simple(cases=[pb.Case(inputs_json="[]", expected_json="[" * 100_000)]),
             "cases[0].expected_json",
             "JSON",

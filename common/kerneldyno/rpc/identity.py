@@ -192,7 +192,7 @@ REQUEST = Form(
         "run_performance": INTEGER,
         "enable_profiling": INTEGER,
         "cases_code": TEXT,
-        "cases": Form(pb.Case.DESCRIPTOR, {"inputs_json": TEXT, "expected_json": TEXT}).several(),
+        "cases": Form(pb.Case.DESCRIPTOR, {"inputs_json": TEXT, "expected_json": TEXT, "name": TEXT}).several(),
         "stress_inputs": INTEGER,
         "provenance_policy": INTEGER,
         "output_reuse": INTEGER,

@@ -137,15 +137,17 @@ def _device(value: Any) -> Any:
 
 
 def _cases(value: Any) -> Any:
-    """Accept {"inputs": [...], "expected": ...} beside the wire form, which carries both as JSON text."""
+    """Accept {"inputs": [...], "expected": ...}, with a "name" or without, beside the wire form with its JSON texts."""
     if not isinstance(value, list):
         return value
-    return [
-        {"inputs_json": json.dumps(case["inputs"]), "expected_json": json.dumps(case["expected"])}
-        if isinstance(case, Mapping) and set(case) == {"inputs", "expected"}
-        else case
-        for case in value
-    ]
+    return [_case(each) for each in value]
+
+
+def _case(value: Any) -> Any:
+    if not isinstance(value, Mapping) or set(value) - {"name"} != {"inputs", "expected"}:
+        return value
+    named = {"name": value["name"]} if "name" in value else {}
+    return {"inputs_json": json.dumps(value["inputs"]), "expected_json": json.dumps(value["expected"]), **named}
 
 
 def _workloads(value: Any) -> Any:

@@ -359,9 +359,7 @@ def _workloads(request: pb.EvalRequest) -> Iterator[Violation]:
         yield Violation("workloads", f"has {len(request.workloads)} workloads; at most {MAX_WORKLOADS} are allowed")
     for index, workload in enumerate(request.workloads[:MAX_WORKLOADS]):
         field = f"workloads[{index}]"
-        if len(workload.name) > MAX_WORKLOAD_NAME_CHARS or not workload.name.isprintable():
-            text = f"{_show(workload.name)} is no name; give at most {MAX_WORKLOAD_NAME_CHARS} printable characters"
-            yield Violation(f"{field}.name", text)
+        yield from _workload_name(f"{field}.name", workload.name)
         if (size := len(workload.value_json.encode())) > MAX_WORKLOAD_BYTES:
             yield Violation(f"{field}.value_json", f"is {size} bytes long; at most {MAX_WORKLOAD_BYTES} are allowed")
             continue
@@ -369,6 +367,12 @@ def _workloads(request: pb.EvalRequest) -> Iterator[Violation]:
             json.loads(workload.value_json)
         except (ValueError, RecursionError) as error:
             yield Violation(f"{field}.value_json", f"is not JSON: {error}")
+
+
+def _workload_name(field: str, value: str) -> Iterator[Violation]:
+    if len(value) > MAX_WORKLOAD_NAME_CHARS or not value.isprintable():
+        text = f"{_show(value)} is no name; give at most {MAX_WORKLOAD_NAME_CHARS} printable characters"
+        yield Violation(field, text)
 
 
 def _timing_precision(value: float) -> Iterator[Violation]:
@@ -453,6 +457,7 @@ def _cases(request: pb.EvalRequest) -> Iterator[Violation]:
     if len(request.cases) > MAX_CASES:
         yield Violation("cases", f"has {len(request.cases)} cases; at most {MAX_CASES} are allowed")
     for index, case in enumerate(request.cases[:MAX_CASES]):
+        yield from _workload_name(f"cases[{index}].name", case.name)
         for name in ("inputs_json", "expected_json"):
             field = f"cases[{index}].{name}"
             try:

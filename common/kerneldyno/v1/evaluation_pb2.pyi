@@ -524,7 +524,10 @@ class EvalRequest(_message.Message):
     """
     cases_code: _builtins.str
     """For the "kernel_simple" toolkit: Python source that defines `get_cases()`, which returns a list of {"inputs":
-    [...], "expected": ...}. It is trusted like a reference. At most 1 MiB.
+    [...], "expected": ...}, each with a "name" if it shall have one; at most 100 cases. They may differ in shapes,
+    dtypes and other arguments. All are checked, in every process of the candidate; if there are several, each is timed
+    in a process of its own, and EvalResult.workloads has an entry for each. It is trusted like a reference. At most 1
+    MiB.
     """
     skip_cache: _builtins.bool
     """True asks for a fresh run even if a stored or running evaluation of the same work could answer."""
@@ -593,7 +596,9 @@ class EvalRequest(_message.Message):
 
     @_builtins.property
     def cases(self) -> _containers.RepeatedCompositeFieldContainer[Global___Case]:
-        """For the "kernel_simple" toolkit: cases given inline, in place of `cases_code`. At most 100."""
+        """For the "kernel_simple" toolkit: cases given inline, in place of `cases_code`, and used in the same way. At most
+        100.
+        """
 
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
@@ -653,7 +658,7 @@ class EvalRequest(_message.Message):
     @_builtins.property
     def workloads_time(self) -> _duration_pb2.Duration:
         """How long the workloads of this request may take together; 1 s to 7 days. Those that begin later are checked and not
-        timed. Absent means no such limit.
+        timed. The same holds for several `cases`, each of which is timed like a workload. Absent means no such limit.
         """
 
     @_builtins.property
@@ -795,7 +800,9 @@ class Workload(_message.Message):
     name: _builtins.str
     """A name for people, at most 100 printable characters. Empty means the value as JSON."""
     value_json: _builtins.str
-    """The value that `get_inputs` is called with, as JSON; at most 4 KiB."""
+    """The value that `get_inputs` is called with, as JSON; at most 4 KiB. In results it is empty for a case of the
+    "kernel_simple" toolkit, which has a name and no value.
+    """
     def __init__(
         self,
         *,
@@ -913,21 +920,25 @@ class Case(_message.Message):
 
     INPUTS_JSON_FIELD_NUMBER: _builtins.int
     EXPECTED_JSON_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
     inputs_json: _builtins.str
     """JSON array of positional arguments. A tensor is written {"tensor": [[...]], "dtype": "float32"}; numbers, strings,
     booleans and nested lists are written as they are.
     """
     expected_json: _builtins.str
     """JSON of the expected return value, in the same form."""
+    name: _builtins.str
+    """A name for people, at most 100 printable characters. Empty means "case" and its number, counted from 1."""
     def __init__(
         self,
         *,
         inputs_json: _builtins.str = ...,
         expected_json: _builtins.str = ...,
+        name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_json", b"expected_json", "inputs_json", b"inputs_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_json", b"expected_json", "inputs_json", b"inputs_json", "name", b"name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1410,7 +1421,8 @@ class EvalResult(_message.Message):
     def workloads(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkloadResult]:
         """What was found for each workload, in order, up to the first that is not CORRECT. Empty when the problem has no
         workloads. Then `speedup` and `end_to_end_speedup` are geometric means over the workloads that were timed, and the
-        times and the roofline are absent, because each workload has its own.
+        times and the roofline are absent, because each workload has its own. Several `cases` that are timed are workloads as
+        well, without a speedup. A case that fails while all are checked has the last entry, whether cases are timed or not.
         """
 
     @_builtins.property
@@ -1861,13 +1873,13 @@ class WorkloadSummary(_message.Message):
     total: _builtins.int
     """Number of workloads."""
     timed: _builtins.int
-    """Number of workloads that have a speedup."""
+    """Number of workloads that were timed. None of them has a speedup if there is no reference to compare with."""
     worst_speedup: _builtins.float
     """The lowest speedup, by device time; 0 if none has one."""
     mean_speedup: _builtins.float
     """The arithmetic mean of the speedups, by device time; 0 if none has one."""
     share_won: _builtins.float
-    """Share (0 to 1) of the timed workloads whose speedup is above 1, by device time."""
+    """Share (0 to 1) of the workloads with a speedup for which it is above 1, by device time; 0 if none has one."""
     def __init__(
         self,
         *,
