@@ -187,6 +187,7 @@ async def test_late_workloads_are_checked_and_not_timed() -> None:
     untimed = right(1.0)
     untimed.speedup = untimed.end_to_end_speedup = 0.0
     untimed.ClearField("speedup_interval")
+    untimed.ClearField("candidate_timing")
     whole, asked = await together([right(4.0), untimed], 2, workloads_time="0.000000001s")
     assert [each.run_performance for each in asked] == [True, False]
     assert whole.speedup == pytest.approx(4.0)

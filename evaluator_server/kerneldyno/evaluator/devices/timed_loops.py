@@ -71,16 +71,22 @@ class Station:
         *,
         sets: int,
         slots: int,
+        slot_bytes: int = 0,
     ) -> Station:
-        """Divide two arenas into input sets and output slots. The slots divide the second arena evenly."""
+        """Divide two arenas into input sets and output slots; without `slot_bytes`, the slots take the whole second one."""
         _, set_bytes = tree.layout(specs)
         return cls(
             device,
             arena_in,
             structure,
             [tree.views(arena_in[at * set_bytes : (at + 1) * set_bytes], specs) for at in range(sets)],
-            arena_out.view(slots, -1),
+            arena_out[: slots * slot_bytes or None].view(slots, -1),
         )
+
+    def divided(self, arena_out: torch.Tensor, slots: int, slot_bytes: int) -> Station:
+        """Return a station with the same inputs, and with output slots of another number and size in `arena_out`."""
+        outputs = arena_out[: slots * slot_bytes].view(slots, slot_bytes)
+        return Station(self.device, self.arena, self.structure, self.inputs, outputs)
 
     def arguments(self, structure: Any, specs: Sequence[tree.TensorSpec]) -> list[Any]:
         """Return positional arguments over the beginning of the arena.

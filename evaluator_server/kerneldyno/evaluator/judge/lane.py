@@ -145,6 +145,8 @@ class Lane:
             detail = "the device was slower while the candidate was timed than it is now, after the candidate has ended"
             result = verdict.infrastructure("DEVICE_BUSY", detail, retryable=True)
         self._stages.close()
+        if self._candidate is not None and (case := self._candidate.case) is not None:
+            verdict.in_workload(result, case.name, case.number, case.total)
         return verdict.complete(result, self._stages.spans, self._record.findings, self._use, logs)
 
     def _failed(self, failure: ReferenceFailure | torch.OutOfMemoryError) -> pb.EvalResult:
@@ -237,7 +239,9 @@ class Lane:
             await memory.enter_async_context(self._context.ledger.alone(self._wait_for_memory))
             await self._clear_device()
         built = await self._meet()
-        self.workloads = built.problem.workloads
+        # Fixed cases are all checked in one process, so only timing takes one for each.
+        each = self._spec.run_performance or built.problem.cases is None
+        self.workloads = built.problem.workloads if each else ()
         with self._context.problems.used(self._spec, built):
             return await self._judge(built, memory)
 
@@ -258,7 +262,9 @@ class Lane:
         limits = verdict.Limits(context.memory_bytes, self._limit(found))
         self._use = _use(found, min(self._planned, capacity), limits.device)
         # Fixed cases are not secret, and may differ in size. Random ones are drawn when they are needed.
-        trials = [await self._prepare(built, number, rough=True) for number in range(built.problem.cases or 1)]
+        trials = [await self._prepare(built, 0, rough=True)]
+        for number in range(1, built.problem.cases or 1):
+            trials.append((await self._prepare(built, number, rough=True)).outline())
         await rehearsal.must_succeed(trials[0].inputs, limits)
         self._full_queues = await self._needs_full_queues(built, trials[0])
         classes = context.references.classes(spec, full_queues=self._full_queues)
@@ -266,10 +272,8 @@ class Lane:
         context.references.expect(spec, runner, full_queues=self._full_queues)
         candidate = Candidate(spec, context.device, context.pool.lease, runner, record, limits)
         self._candidate = candidate
-        slot_bytes = max(each.slot_bytes for each in trials)
-        sizes = replace(
-            sizes, structure=trials[0].inputs.structure, specs=trials[0].inputs.specs, slot_bytes=slot_bytes
-        )
+        form = trials[0].inputs
+        sizes = replace(sizes, structure=form.structure, specs=form.specs, slot_bytes=trials[0].slot_bytes)
         await candidate.open_for(built.problem, trials, sizes)
         self._enter(pb.STAGE_LOADING)
         await candidate.load(built.problem.symbol, self._libraries)
@@ -429,11 +433,10 @@ class Lane:
         async with self._context.problems.executing(self._announce):
             return built.prepare(self._spec, self._context.device, number, rough=rough)
 
-    async def _time(self, candidate: Candidate, built: BuiltProblem, sizes: Sizes, last: trial.Trial) -> Times:
+    async def _time(self, candidate: Candidate, built: BuiltProblem, sizes: Sizes, example: trial.Trial) -> Times:
         """Time the candidate beside all forms of its reference, and report how near it comes to the device's limits."""
         context, spec = self._context, self._spec
-        # Fixed cases may differ in size; those of the size of the first one are timed.
-        example = last if built.problem.cases is None else await self._prepare(built, 0)
+        await candidate.narrow(sizes)
 
         def measure(session: TimingSession) -> Awaitable[Measured]:
             return self._measure(candidate, session)

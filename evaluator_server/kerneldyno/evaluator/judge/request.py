@@ -47,7 +47,7 @@ def read_request(request: pb.EvalRequest) -> EvalSpec:
         stress_inputs=request.stress_inputs,
         provenance_policy=request.provenance_policy or pb.PROVENANCE_POLICY_REJECT_DECOYS,
         cases_code=request.cases_code,
-        cases=tuple((case.inputs_json, case.expected_json) for case in request.cases),
+        cases=tuple((case.name, case.inputs_json, case.expected_json) for case in request.cases),
         output_reuse=request.output_reuse or pb.OUTPUT_REUSE_LABEL,
         stress_kinds=tuple(request.stress_kinds),
         candidate_memory=(

@@ -1,7 +1,8 @@
 """Problems with several workloads: an evaluation of each, one after the other, and one result of all.
 
 Each workload has a process of its own, so a candidate cannot carry anything from one to the next. The first one that is
-not CORRECT ends the evaluation, and its result is that of the whole.
+not CORRECT ends the evaluation, and its result is that of the whole. Several fixed cases are workloads while they are
+timed. Each evaluation checks all of them, so that a candidate which is right for one case only is not even timed for it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from kerneldyno.v1 import evaluation_pb2 as pb
 
 from ..shared.spec import EvalSpec
+from .results import verdict
 
 #: Evaluates one workload. Returns its result, and names and values (JSON) of all workloads of the problem.
 EvaluateOne = Callable[[EvalSpec], Awaitable[tuple[pb.EvalResult, Sequence[tuple[str, str]]]]]
@@ -43,23 +45,35 @@ async def evaluate(spec: EvalSpec, evaluate_one: EvaluateOne) -> pb.EvalResult:
         late = spec.workloads_seconds is not None and time.monotonic() - begin > spec.workloads_seconds
         timed = spec.run_performance and not late
         next_one = dataclasses.replace(spec, workload=len(results), run_performance=timed)
-        results.append((await evaluate_one(next_one))[0])
+        result, left = await evaluate_one(next_one)
+        results.append(result)
+        if late and not left:  # this evaluation has checked all cases, so the others need none of their own
+            break
     return _together(results, workloads)
 
 
 def _together(results: Sequence[pb.EvalResult], workloads: Sequence[tuple[str, str]]) -> pb.EvalResult:
-    """Return one result: the last one's, with what was found for each, and with means if all were right."""
+    """Return one result: the last one's, with what was found for each, and with means if all were right.
+
+    There may be fewer results than workloads if all are CORRECT. Then the last one holds for the rest.
+    """
     whole = copy.deepcopy(results[-1])
+    del whole.workloads[:]
     whole.workloads.extend(_one(result, name, value) for result, (name, value) in zip(results, workloads, strict=False))
+    if results[-1].workloads:  # a case failed that is not the one of this evaluation
+        del whole.workloads[-1]
+        whole.workloads.extend(results[-1].workloads)
     del whole.stages[:]
     whole.stages.extend(span for result in results for span in result.stages)
     for field in ("candidate_timing", "reference_timing", "candidate_end_to_end", "reference_end_to_end", "roofline"):
         whole.ClearField(field)
     if whole.outcome != pb.EvalResult.CORRECT:
-        name, value = workloads[len(results) - 1]
-        whole.message = f"workload {name or value} ({len(results)} of {len(workloads)}): {whole.message}"
+        if not results[-1].workloads:
+            name, value = workloads[len(results) - 1]
+            whole.message = verdict.workload_message(name or value, len(results), len(workloads), whole.message)
         return whole
-    whole.message = f"all outputs of {len(results)} workloads are right"
+    whole.workloads.extend(_one(results[-1], name, value) for name, value in workloads[len(results) :])
+    whole.message = f"all outputs of {len(workloads)} workloads are right"
     whole.correctness.CopyFrom(all_correct([result.correctness for result in results]))
     known = {finding.id for finding in whole.findings}
     for result in results[:-1]:
@@ -80,8 +94,8 @@ def _together(results: Sequence[pb.EvalResult], workloads: Sequence[tuple[str, s
     speedups = [result.speedup for result in results if result.speedup > 0]
     whole.workload_summary.CopyFrom(
         pb.WorkloadSummary(
-            total=len(results),
-            timed=len(speedups),
+            total=len(workloads),
+            timed=sum(result.HasField("candidate_timing") for result in results),
             worst_speedup=min(speedups, default=0.0),
             mean_speedup=sum(speedups) / len(speedups) if speedups else 0.0,
             share_won=sum(speedup > 1 for speedup in speedups) / len(speedups) if speedups else 0.0,

@@ -93,6 +93,7 @@ class _Harness:
         self._empty_call: Callable[..., Any] | None = None
         self._replays: list[Callable[[], Any]] = []
         self._station: timed_loops.Station | None = None
+        self._arena_out: torch.Tensor | None = None
         self._signals: Signals | None = None
         self._gate: Gate | None = None
         #: The settings that apply during timed calls. A reference has its own settings of torch.
@@ -122,11 +123,19 @@ class _Harness:
             arena_out,
             sets=order["sets"],
             slots=order["slots"],
+            slot_bytes=order["slot_bytes"],
         )
+        self._arena_out = arena_out
         self._earlier = deque(maxlen=min(_KEPT_ALIVE, order["slots"] - 1))
         if order["memory_bytes"]:  # for honest candidates; a hostile one can undo it
             kept = (self._earlier.maxlen or 0) * self._station.outputs[0].nbytes  # they do not count as the candidate's
             self._device.keep_within(order["memory_bytes"] + kept)
+
+    def do_divide(self, order: wire.Frame) -> None:
+        """Divide the memory for outputs anew: timed outputs may be smaller than others, and more of them are needed."""
+        assert self._station is not None
+        assert self._arena_out is not None
+        self._station = self._station.divided(self._arena_out, order["slots"], order["slot_bytes"])
 
     def do_load(self, order: wire.Frame) -> wire.Frame:
         """Import the candidate's source as a module. Libraries that were built for it are given in the order."""

@@ -70,7 +70,8 @@ class EvalSpec:
     stress_inputs: bool
     provenance_policy: pb.ProvenancePolicy.ValueType
     cases_code: str
-    cases: tuple[tuple[str, str], ...]
+    #: Names, inputs (JSON) and expected values (JSON) of inline cases.
+    cases: tuple[tuple[str, str, str], ...]
     #: What happens when a later call overwrites an output: OUTPUT_REUSE_LABEL or OUTPUT_REUSE_REJECT.
     output_reuse: pb.OutputReuse.ValueType
     #: The precision to which inputs and modules are cast (`casting`); UNSPECIFIED if they are not.
@@ -79,8 +80,8 @@ class EvalSpec:
     backward: bool
     #: The mode in which modules are called; UNSPECIFIED if they stay as they are constructed.
     module_mode: pb.ModuleMode.ValueType
-    #: Names and values (JSON) of workloads that the request gives; the number of the one to judge; and the time limit for
-    #: all, in seconds.
+    #: Names and values (JSON) of workloads that the request gives; the number of the one to judge, which is the number of
+    #: the case to time if there are cases; and the time limit for all, in seconds.
     workloads: tuple[tuple[str, str], ...]
     workload: int = 0
     workloads_seconds: float | None = None
@@ -141,7 +142,7 @@ class EvalSpec:
                 "limits": Limits(**plain["limits"]),
                 "stress_kinds": tuple(plain["stress_kinds"]),
                 "baselines": tuple(plain["baselines"]),
-                "cases": tuple((inputs, expected) for inputs, expected in plain["cases"]),
+                "cases": tuple((name, inputs, expected) for name, inputs, expected in plain["cases"]),
                 "workloads": tuple((name, value) for name, value in plain["workloads"]),
                 "kernel_files": (),
                 "library_baselines": (),

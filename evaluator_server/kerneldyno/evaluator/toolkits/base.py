@@ -72,9 +72,10 @@ class Problem(ABC):
     #: Names of the buffers that a call in training mode changes and returns beside its output. Known once inputs have
     #: been drawn.
     buffers: Sequence[str] = ()
-    #: Names and values (JSON) of all workloads of the problem, of which this one has number `EvalSpec.workload`.
+    #: Names and values (JSON) of all workloads of the problem, of which this one has number `EvalSpec.workload`. A problem
+    #: with several fixed cases may name each of them here; then each is timed in a process that has it as number 0.
     workloads: Sequence[tuple[str, str]] = ()
-    #: Number of fixed cases; None if inputs are drawn at random.
+    #: Number of fixed cases; None if inputs are drawn at random. Number 0 is timed, and all are checked.
     cases: int | None = None
     #: Called with the inputs of a call to time the reference; None if there is none to compare with. The judge only
     #: checks whether it is None. A runner of its own calls it, after `make_ready`.

@@ -1,6 +1,7 @@
 """A candidate with fixed cases: a function (or a class without arguments), and what it must return for which inputs.
 
 Cases come from `cases_code`, whose `get_cases()` returns [{"inputs": [...], "expected": ...}, ...], or inline as JSON.
+They may differ in everything. All are checked in every process; if there are several, each is timed in one of its own.
 There is no reference to time, so a correct candidate has times but no speedup.
 """
 
@@ -9,15 +10,26 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ..shared.spec import EvalSpec
 from .base import Problem, ReferenceFailure, Toolkit, run_source, to_device, unload_with
+from .workloads import MOST, NAME_CHARS
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    name: str
+    inputs: list[Any]
+    expected: Any
 
 
 class _SimpleProblem(Problem):
+    """Its number 0 is the case that is timed; the others follow in their order, and then those before it."""
+
     instantiate = False  # the harness instantiates the symbol if it turns out to be a class
 
     def __init__(self, spec: EvalSpec, device: torch.device) -> None:
@@ -26,16 +38,25 @@ class _SimpleProblem(Problem):
         cases = self._from_code(spec.cases_code) if spec.cases_code else _from_json(spec.cases)
         if not cases:
             raise ValueError("there are no cases; get_cases() returned an empty list")
-        self._cases = [(to_device(inputs, device), to_device(expected, device)) for inputs, expected in cases]
-        self.cases = len(self._cases)
+        if len(cases) > MOST:
+            raise ValueError(f"there are {len(cases)} cases; at most {MOST} are allowed")
+        if spec.workload >= len(cases):
+            raise ValueError(f"case {spec.workload + 1} is to be timed, and there are {len(cases)} cases this time")
+        self.cases = len(cases)
+        if len(cases) > 1:
+            self.workloads = [(_name(case.name) or f"case {number}", "") for number, case in enumerate(cases, 1)]
+        self._cases = [
+            (to_device(case.inputs, device), to_device(case.expected, device))
+            for case in (*cases[spec.workload :], *cases[: spec.workload])
+        ]
 
-    def _from_code(self, source: str) -> list[tuple[Any, Any]]:
+    def _from_code(self, source: str) -> list[_Case]:
         module, cases = run_source(source), []
         unload_with(self, module)
         for number, case in enumerate(module.get_cases()):
             if not isinstance(case, dict) or not {"inputs", "expected"} <= case.keys():
                 raise TypeError(f'get_cases()[{number}] is not {{"inputs": [...], "expected": ...}}')
-            cases.append((list(case["inputs"]), case["expected"]))
+            cases.append(_Case(str(case.get("name") or ""), list(case["inputs"]), case["expected"]))
         return cases
 
     def inputs(self, trial: int, seed: int) -> tuple[Any, ...]:
@@ -45,8 +66,13 @@ class _SimpleProblem(Problem):
         return self._cases[trial % len(self._cases)][1]
 
 
-def _from_json(cases: Sequence[tuple[str, str]]) -> list[tuple[Any, Any]]:
-    return [(_revive(json.loads(inputs)), _revive(json.loads(expected))) for inputs, expected in cases]
+def _name(given: str) -> str:
+    """Return a name in one line, without what cannot be printed, and not too long."""
+    return " ".join("".join(each if each.isprintable() else " " for each in given).split())[:NAME_CHARS]
+
+
+def _from_json(cases: Sequence[tuple[str, str, str]]) -> list[_Case]:
+    return [_Case(name, _revive(json.loads(inputs)), _revive(json.loads(wanted))) for name, inputs, wanted in cases]
 
 
 def _revive(value: Any) -> Any:

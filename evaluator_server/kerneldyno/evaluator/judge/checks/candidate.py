@@ -21,6 +21,7 @@ from ...shared import small_floats, tree, wire
 from ...shared.native_build import of_files
 from ...shared.spec import EvalSpec
 from ...toolkits import Problem, ReferenceFailure
+from ..problems.cases import Case, case_of
 from ..problems.inputs import Inputs
 from ..problems.trial import Trial
 from ..results import verdict
@@ -73,6 +74,8 @@ class Candidate(Side):
         self.quickest_call = math.inf
         #: The stage's name in evidence and limits; see `LIMITED_AS`.
         self.stage = LIMITED_AS[pb.STAGE_LOADING]
+        #: Which of several fixed cases it is called with; None if there are none, or before it is called.
+        self.case: Case | None = None
         self.overdue = False
 
     def enter(self, stage: pb.Stage.ValueType) -> None:
@@ -82,10 +85,14 @@ class Candidate(Side):
         self._stopped = self.runner.stopped_seconds
 
     async def open_for(self, problem: Problem, trials: Sequence[Trial], sizes: Sizes) -> None:
-        """Open arenas of `sizes` that also hold the inputs of each of `trials` and the secret parameters."""
+        """Open arenas of `sizes` that also hold the secret parameters, and inputs and output of each of `trials`.
+
+        If an output is wider than a slot of `sizes`, call `narrow` before bursts.
+        """
         _, state_bytes = tree.layout([tree.describe(tensor) for tensor in problem.state().values()])
         room = max(state_bytes, min(problem.parameter_bytes(), _HANDED), *(each.inputs.set_bytes for each in trials))
-        await self.open_arenas(sizes, room=room, memory_bytes=self.memory.device)
+        widest = max(each.slot_bytes for each in trials)
+        await self.open_arenas(sizes, room=room, widest=widest, memory_bytes=self.memory.device)
 
     async def load(self, symbol: str, libraries: Libraries) -> None:
         """Import the source in the runner, which gets the libraries that builders have built for it."""
@@ -126,6 +133,7 @@ class Candidate(Side):
             "training": problem.training,
             "buffers": list(problem.buffers),
         }
+        self.case = case_of(problem, self.spec, 0)
         state = problem.state()
         listing = read_listing(await self.ask({**order, "listing": bool(state)}))
         if not state:

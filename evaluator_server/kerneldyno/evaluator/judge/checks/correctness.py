@@ -17,6 +17,7 @@ from ..comparison.evidence import Comparison, Mismatch
 from ..comparison.fingerprint import Fingerprint
 from ..problems import stress, trial
 from ..problems.cache import Announce, BuiltProblem, Problems
+from ..problems.cases import case_of
 from ..results import verdict
 from ..results.record import Finished
 from . import arithmetic
@@ -37,7 +38,7 @@ class _Overflown:
 
 
 async def check(candidate: Candidate, built: BuiltProblem, problems: Problems, announce: Announce) -> trial.Trial:
-    """Run all trials, and return the last nominal one. Raises Finished if one is wrong."""
+    """Run all trials, and return the last nominal one, of the case that is timed. Raises Finished if one is wrong."""
     spec, problem = candidate.spec, built.problem
     nominal = spec.correct_trials if problem.cases is None else max(problem.cases, spec.correct_trials)
     kinds: list[stress.Stress | None] = [None] * nominal
@@ -48,11 +49,12 @@ async def check(candidate: Candidate, built: BuiltProblem, problems: Problems, a
     earlier: list[int | None] = []
     prints = Fingerprint(candidate.device)
     for number, kind in enumerate(kinds):
+        candidate.case = case_of(problem, spec, number)
         current = await _draw(candidate, built, kind, number, problems, announce)
         if current is None:
             continue
         tried = await _try(candidate, built, current, prints, earlier, number, problems, announce)
-        if kind is None:
+        if kind is None and number % (problem.cases or 1) == 0:
             last = current.outline() if built.spares_inputs else current
         del current  # free it before inputs are drawn again
         if isinstance(tried, _Overflown):
@@ -60,6 +62,7 @@ async def check(candidate: Candidate, built: BuiltProblem, problems: Problems, a
             earlier = [None]
             tried = await _try_weaker(candidate, built, kind, tried, prints, number, problems, announce)
         earlier = [tried, *earlier[:1]]
+    candidate.case = case_of(problem, spec, 0)
     assert last is not None
     return last
 

@@ -60,6 +60,11 @@ class Footprint:
     ahead: int
     #: Operations of one call, as far as known.
     flops: int = 0
+    #: With several fixed cases, of which the first is timed: the largest inputs and output of the others, and all cases
+    #: together, which are in each process that builds the problem. `working` then holds for the largest case.
+    widest_inputs: int = 0
+    widest_outputs: int = 0
+    held: int = 0
 
     @property
     def is_large(self) -> bool:
@@ -87,7 +92,8 @@ class Footprint:
         running = 2 * self.inputs + self.working + self.outputs
         if not self.is_large:
             running += 2 * (self.inputs + self.working) + 6 * self.outputs  # float64 twins of everything
-        return max(drawing, running) + self.outputs + WITH_PRECISE * self.parameters + _SLACK_BYTES
+        kept = max(self.outputs, self.widest_outputs) + WITH_PRECISE * self.parameters + self.held
+        return max(drawing, running) + kept + _SLACK_BYTES
 
     @property
     def judged_at_most(self) -> int:
@@ -96,18 +102,19 @@ class Footprint:
 
     def reference_runner(self, sizes: Sizes) -> int:
         """Return what the reference's runner takes with such arenas."""
-        return sizes.sets * (self.inputs + self.outputs) + self.alone + self._nothing(sizes)
+        return sizes.sets * (self.inputs + self.outputs) + self.alone + self.held + self._nothing(sizes)
 
     def _nothing(self, sizes: Sizes) -> int:
         return 0 if lies_over_inputs(self.outputs, sizes.sets * self.inputs) else self.outputs
 
     def kept(self, sizes: Sizes) -> int:
         """Return what outputs of earlier calls take in the candidate's process, where they are checked again."""
-        return (min(_MIN_SLOTS, sizes.slots) - 1) * self.outputs
+        return (min(_MIN_SLOTS, sizes.slots) - 1) * max(self.outputs, self.widest_outputs)
 
     def beside(self, sizes: Sizes, *, timed: bool) -> int:
         """Return what an evaluation with such arenas takes in addition to the candidate's own allocations."""
-        arenas = sizes.sets * self.inputs + sizes.slots * self.outputs
+        wide = min(_MIN_SLOTS, sizes.slots) * self.widest_outputs
+        arenas = max(sizes.sets * self.inputs, self.widest_inputs) + max(sizes.slots * self.outputs, wide)
         timing = self.ahead + self.reference_runner(sizes) if timed else 0
         return arenas + self.kept(sizes) + timing + self.judged
 

@@ -26,6 +26,7 @@ from ..memory.footprint import WITH_PRECISE, Footprint
 from ..memory.surplus import most_ahead
 from ..runners.lease import Lease
 from . import trial
+from .cases import with_all_cases
 from .counting import Counted, count
 from .examination import Examination, examine
 from .excerpt import Excerpted, find
@@ -243,6 +244,7 @@ class Problems:
             working = max(first.slot_bytes, used.peak - inputs.set_bytes)
         ahead = most_ahead(device, inputs.set_bytes, first.slot_bytes)
         footprint = Footprint(inputs.set_bytes, first.slot_bytes, working, problem.parameter_bytes(), ahead)
+        footprint = with_all_cases(footprint, problem, spec, device)
         counted = None
         if problem.cases is None and (device.kind != "cpu" or footprint.is_large):
             with device.measured() as used:

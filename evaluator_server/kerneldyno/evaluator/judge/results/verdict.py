@@ -34,6 +34,14 @@ _NO_THREAD = "can't start new thread"
 _NOT_COMPILED = ("build", "load", "compile")
 #: Shorter stops, in seconds, are not mentioned in a result.
 _WORTH_TELLING = 0.1
+#: Outcomes that a single call can have.
+_OF_A_CALL = (
+    pb.EvalResult.INCORRECT,
+    pb.EvalResult.COMPILE_ERROR,
+    pb.EvalResult.RUNTIME_ERROR,
+    pb.EvalResult.TIMEOUT,
+    pb.EvalResult.OUT_OF_MEMORY,
+)
 _MAX_LOG = 16 * 1024
 _MAX_EVIDENCE = 1000
 #: Parts of the output of Python's fault handler that are not the candidate's own frames: frames of the judge and of
@@ -240,6 +248,26 @@ def infrastructure(cause: str, detail: str, *, retryable: bool) -> pb.EvalResult
 def finding(identifier: str, severity: pb.Finding.Severity.ValueType, evidence: str) -> pb.Finding:
     """Return a Finding. `evidence` may quote text of a candidate, with anything in it."""
     return pb.Finding(id=identifier, severity=severity, evidence=clean(evidence, _MAX_EVIDENCE))
+
+
+def in_workload(result: pb.EvalResult, name: str, number: int, total: int) -> None:
+    """Say in a result that the candidate failed in one of several fixed cases: in its message, and in `workloads`.
+
+    `number` counts from 1 to `total`. An outcome that says nothing about a single call stays as it is.
+    """
+    if result.outcome in _OF_A_CALL:
+        failed = pb.WorkloadResult(
+            workload=pb.Workload(name=name), outcome=result.outcome, message=_sendable(result.message)
+        )
+        if result.HasField("correctness"):
+            failed.correctness.CopyFrom(result.correctness)
+        result.workloads.append(failed)
+        result.message = workload_message(name, number, total, result.message)
+
+
+def workload_message(name: str, number: int, total: int, message: str) -> str:
+    """Return the message about one of several workloads; `number` counts from 1 to `total`."""
+    return _sendable(f"workload {name} ({number} of {total}): {message}")
 
 
 def complete(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...devices.base import Arena, Device, Gate
@@ -22,6 +22,8 @@ from .lease import Lease
 
 #: Time limit for a runner to open memory that the judge has made for it, in seconds.
 _REACHING_SECONDS = 60.0
+#: Most output slots while outputs are checked: the one of the call, and those of two earlier calls.
+_CHECKED_SLOTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ class Side(ABC):
         """Size of the arenas, in bytes."""
         return sum(arena.data.numel() for arena in self._arenas)
 
-    async def open_arenas(self, sizes: Sizes, *, room: int = 0, memory_bytes: int = 0) -> None:
+    async def open_arenas(self, sizes: Sizes, *, room: int = 0, widest: int = 0, memory_bytes: int = 0) -> None:
         """Allocate the shared memory and have the runner open it. Raises RunnerStartError, OutOfMemoryError.
 
         Neither failure is the fault of the code that is judged.
@@ -93,11 +95,15 @@ class Side(ABC):
         Args:
             sizes: What the arenas must hold.
             room: The least size of the input arena, in bytes.
+            widest: The least size of an output slot, in bytes. If it is larger than that of `sizes`, there are fewer
+                slots, and `narrow` must be called before bursts.
             memory_bytes: Device memory that the runner may use in addition; 0 for no limit.
         """
         async with self._lease.work():
-            inputs = max(room, sizes.sets * sizes.set_bytes)
-            for number, size in enumerate((inputs, sizes.slots * sizes.slot_bytes)):
+            inputs, timed = max(room, sizes.sets * sizes.set_bytes), sizes.slots * sizes.slot_bytes
+            if widest > sizes.slot_bytes:
+                sizes = replace(sizes, slots=min(sizes.slots, _CHECKED_SLOTS), slot_bytes=widest)
+            for number, size in enumerate((inputs, max(timed, sizes.slots * sizes.slot_bytes))):
                 self._arenas.append(self.device.new_arena(size, self.runner.descriptors, number))
             arena_in, arena_out = (arena.data for arena in self._arenas)
             self._signals = self.device.signals(self.runner.descriptors)
@@ -109,6 +115,7 @@ class Side(ABC):
             "specs": [spec.to_json() for spec in sizes.specs],
             "sets": sizes.sets,
             "slots": sizes.slots,
+            "slot_bytes": sizes.slot_bytes,
             "memory_bytes": memory_bytes,
         }
         try:
@@ -118,8 +125,18 @@ class Side(ABC):
         if "error" in answer:
             raise RunnerStartError(f"the runner could not reach the arenas: {answer['error']}")
         self._station = Station.over(
-            self.device, sizes.structure, sizes.specs, arena_in, arena_out, sets=sizes.sets, slots=sizes.slots
+            *(self.device, sizes.structure, sizes.specs, arena_in, arena_out),
+            sets=sizes.sets,
+            slots=sizes.slots,
+            slot_bytes=sizes.slot_bytes,
         )
+
+    async def narrow(self, sizes: Sizes) -> None:
+        """Divide the arena of outputs as `sizes` says, if slots were wider. Earlier outputs are not kept any more."""
+        if self.station.outputs.shape == (sizes.slots, sizes.slot_bytes):
+            return
+        await self.ask({"op": "divide", "slots": sizes.slots, "slot_bytes": sizes.slot_bytes})
+        self._station = self.station.divided(self._arenas[1].data, sizes.slots, sizes.slot_bytes)
 
     async def settle(self, processor: int | None) -> None:
         """Prepare the runner for timing: keep it on one processor, and free memory that it kept from earlier work."""

@@ -6,6 +6,7 @@ wait, and drawing takes as long as the bursts do.
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import time
@@ -20,6 +21,7 @@ from ...devices.base import Device
 from ...shared import tree
 from ...shared.spec import EvalSpec
 from ...toolkits import ReferenceFailure
+from ..comparison.compare import Expected
 from ..memory.surplus import checks, drawn_ahead, kept_sets
 from ..problems import trial
 from ..problems.cache import BuiltProblem
@@ -29,6 +31,10 @@ from ..problems.inputs import Inputs, draw
 _DRAWING_SECONDS = {"cuda": 0.25, "cpu": 0.05}
 #: Number of sets that are timed one by one to see whether drawing is slow; the others are queued together.
 _TIMED_SETS = 3
+#: Share of the timed input sets that are of another fixed case.
+_OTHER_CASES = 1 / 3
+#: A stand-in for an earlier answer if nothing is compared.
+_UNJUDGED = Expected(None, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +62,8 @@ class Supply:
     rng: random.Random
     #: Size of one input set, in bytes.
     set_bytes: int = field(init=False)
-    _cases: list[int] = field(init=False)
+    #: Fixed cases that differ from the timed one, which is number 0, in the values of tensors only.
+    _alike: list[int] = field(init=False)
     _ahead: list[Batch] = field(default_factory=list)
     #: Inputs that were revealed already, for use if the example has none.
     _seen: torch.Tensor | None = None
@@ -66,13 +73,7 @@ class Supply:
 
     def __post_init__(self) -> None:
         self.set_bytes = tree.layout(self.specs)[1]
-        # Only fixed cases of the same size as the first one are timed; random inputs are all alike.
-        problem = self.built.problem
-        self._cases = [
-            number
-            for number in range(problem.cases or 1)
-            if problem.cases is None or self._fits(draw(problem, self.device, number))
-        ]
+        self._alike = [number for number in range(1, self.built.problem.cases or 1) if self._is_alike(number)]
 
     @property
     def checks(self) -> int:
@@ -136,19 +137,26 @@ class Supply:
     def _draw(self, count: int, checks: int) -> Batch:
         size = self.set_bytes
         data = torch.zeros(count * size, dtype=torch.uint8, device=self.device.torch_device)
+        cases = [self._case() for _ in range(count)]
         # Once for all sets: reading the settings takes as long as drawing a small set.
         with self.built.settings.in_force():
             began = time.monotonic()
             for index in range(count):
-                self._draw_one(data[index * size :][:size], index)
+                self._draw_one(data[index * size :][:size], cases[index])
             self._note_batch(began, count)
         self.built.examination.season(self.device, data, self.specs, count)
-        checked = self.rng.sample(range(count), min(count, checks))
-        right = {index: self._answer(index, data[index * size :][:size]) for index in checked}
+        checked = self._checked(cases, checks)
+        right = {index: self._answer(cases[index], data[index * size :][:size]) for index in checked}
         self.device.synchronize()
         return Batch(count, data, right)
 
-    def _draw_one(self, target: torch.Tensor, index: int) -> None:
+    def _checked(self, cases: list[int], checks: int) -> list[int]:
+        """Choose the sets whose outputs are checked, at random; one of another case is among them if there is one."""
+        order = self.rng.sample(range(len(cases)), len(cases))
+        other = next((index for index in order if cases[index]), None)
+        return sorted(order, key=lambda index: index != other)[:checks]
+
+    def _draw_one(self, target: torch.Tensor, case: int) -> None:
         """Draw one set.
 
         If drawing is slow, copy an earlier set instead; its secret elements are changed afterwards.
@@ -159,7 +167,7 @@ class Supply:
             target.copy_(self.rng.choice(self._kept))
             return
         begin = time.monotonic()
-        drawn = draw(self.built.problem, self.device, self._case(index), into=target)
+        drawn = draw(self.built.problem, self.device, case, into=target)
         if not self._fits(drawn):
             raise ReferenceFailure("inputs", ValueError("get_inputs() must return the same shapes to be timed"))
         if slow or self._timed < _TIMED_SETS:
@@ -182,17 +190,32 @@ class Supply:
         """Seconds to draw the inputs of the longest burst."""
         return self.built.seconds_a_set * self.longest
 
-    def _answer(self, index: int, data: torch.Tensor) -> trial.Trial:
+    def _answer(self, case: int, data: torch.Tensor) -> trial.Trial:
         inputs = Inputs(self.structure, self.specs, data)
         problem, like = self.built.problem, self.example.expected
         spares = self.built.spares_inputs
-        right = trial.answer(problem, self.spec, self.device, self._case(index), inputs, like, spares=spares)
+        right = trial.answer(problem, self.spec, self.device, case, inputs, like, spares=spares)
         right.forget_inputs()
         return right
 
-    def _case(self, index: int) -> int:
-        """Return the number of the fixed case of an input set. Problems without cases draw at random."""
-        return self._cases[index % len(self._cases)]
+    def _case(self) -> int:
+        """Return the number of the fixed case for the next input set; 0 for problems without cases, which draw at random.
+
+        Fixed cases are known to the candidate after the checks, so it could return an answer that it has kept. Others of
+        the same form come between, where that answer is wrong. They are the minority, so that medians are the timed
+        case's.
+        """
+        return self.rng.choice(self._alike) if self._alike and self.rng.random() < _OTHER_CASES else 0
+
+    def _is_alike(self, number: int) -> bool:
+        """Return True if a fixed case has the form of the timed one: it can take its place in the arenas."""
+        problem, example = self.built.problem, self.example
+        drawn = draw(problem, self.device, number)
+        if drawn.specs != self.specs or json.dumps(drawn.structure) != json.dumps(self.structure):
+            return False
+        expected = trial.answer(problem, self.spec, self.device, number, drawn, _UNJUDGED).expected
+        same = [leaf.spec for leaf in expected.leaves] == [leaf.spec for leaf in example.expected.leaves]
+        return same and json.dumps(expected.structure) == json.dumps(example.expected.structure)
 
     def _fits(self, drawn: Inputs) -> bool:
         return [spec.shape for spec in drawn.specs] == [spec.shape for spec in self.specs]
