@@ -225,7 +225,7 @@ def _print(name: str, result: EvalResult) -> None:
         cells = " | ".join(f"{seconds * 1e6:.1f}" for seconds in times)
         print(f"| {each.workload.name} | {cells} | {each.speedup:.2f} | {low:.2f} to {high:.2f} |")
     summary = result.workload_summary
-    if summary.timed:
+    if summary.worst_speedup > 0:
         mean = f"geometric mean {result.speedup:.2f}, worst {summary.worst_speedup:.2f}"
         print(f"\n{mean}, faster in {summary.share_won:.0%} of {summary.timed}")
     for baseline in result.baselines:

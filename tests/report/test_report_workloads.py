@@ -26,6 +26,14 @@ def candidate(id: str, *speedups: float, outcome: str = "CORRECT", problem: str 
     return result(id, outcome, speedup, labels={"problem": problem}, workloads=rows)
 
 
+def without_reference(id: str, *times: float) -> dict[str, Any]:
+    rows = [
+        {"workload": {"name": f"M={1 << at}"}, "outcome": "CORRECT", "candidate_timing": {"median_seconds": time}}
+        for at, time in enumerate(times)
+    ]
+    return result(id, "CORRECT", 0.0, labels={"problem": "norm"}, workloads=rows)
+
+
 def drawn(text: str) -> list[list[tuple[float, float]]]:
     """Return the points of each curve of the section, in the chart's units."""
     section = text[text.index('id="workloads"') :].split("</section>")[0]
@@ -79,3 +87,13 @@ def test_workloads_of_one_name_are_points_of_their_own(tmp_path: Path) -> None:
     (line,) = drawn(text)
     assert len({x for x, _ in line}) == 3
     assert "M=1 (3)" in text
+
+
+def test_times_without_a_reference_are_a_table(tmp_path: Path) -> None:
+    text = page(tmp_path, lines(without_reference("slow", 4e-6, 9e-6), without_reference("quick", 2e-6, 3e-6))).page
+    assert drawn(text) == []
+    section = text[text.index('id="workloads"') :].split("</section>")[0]
+    assert section.index("quick") < section.index("slow")
+    for words in ("2 workloads", "M=1", "2 us", "9 us", "there is no reference to compare with"):
+        assert words in section
+    assert "0x" not in section

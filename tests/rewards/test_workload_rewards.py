@@ -8,7 +8,7 @@ import pytest
 
 from kerneldyno.report.wording import facts
 from kerneldyno.rewards.feedback import feedback
-from kerneldyno.rewards.scoring import score
+from kerneldyno.rewards.scoring import anomalous, score
 from kerneldyno.v1 import evaluation_pb2 as pb
 from kerneldyno.v1.reward_service_pb2 import RewardSpec
 
@@ -98,3 +98,65 @@ def test_a_card_has_a_line_for_each_workload() -> None:
     assert lines["workload even"].endswith("; 2.5 us, the reference 10 us")
     assert lines["workload late"] == "CORRECT, not timed"
     assert lines["workloads"].startswith("1 of 2 timed: 50% faster than the reference, worst 4.00x")
+
+
+def cases(*times: float, late: int = 0) -> pb.EvalResult:
+    """Return the result of cases without a reference, timed so in seconds, and of some that were late."""
+    found = [
+        pb.WorkloadResult(
+            workload=pb.Workload(name=f"case {number}"),
+            outcome=pb.EvalResult.CORRECT,
+            candidate_timing=pb.TimingStats(median_seconds=time),
+            candidate_end_to_end=pb.TimingStats(median_seconds=2 * time),
+        )
+        for number, time in enumerate(times, 1)
+    ]
+    found += [pb.WorkloadResult(workload=pb.Workload(name="late"), outcome=pb.EvalResult.CORRECT)] * late
+    summary = pb.WorkloadSummary(total=len(found), timed=len(times))
+    return pb.EvalResult(outcome=pb.EvalResult.CORRECT, workloads=found, workload_summary=summary)
+
+
+@pytest.mark.parametrize("basis", [*RewardSpec.WorkloadBasis.values()])
+@pytest.mark.parametrize("kind", [pb.SPEEDUP_KIND_DEVICE, pb.SPEEDUP_KIND_END_TO_END])
+@pytest.mark.parametrize("speedup_basis", [*RewardSpec.SpeedupBasis.values()])
+def test_times_without_a_reference_pay_what_a_case_alone_pays(basis: int, kind: int, speedup_basis: int) -> None:
+    one = cases(1e-6).workloads[0]
+    alone = pb.EvalResult(
+        outcome=pb.EvalResult.CORRECT,
+        candidate_timing=one.candidate_timing,
+        candidate_end_to_end=one.candidate_end_to_end,
+    )
+    fields = {"workload_basis": basis, "speedup_kind": kind, "speedup_basis": speedup_basis}
+    spec = RewardSpec(preset="kevin", **fields)  # type: ignore[arg-type]
+    assert score(cases(1e-6, 2e-6, late=1), spec) == score(alone, spec)
+    assert not anomalous(cases(1e-6, 2e-6), spec)
+
+
+def test_a_model_hears_the_times_of_cases() -> None:
+    text = feedback(cases(2e-6, 5e-6, late=1), limit=2000)
+    assert text.startswith("CORRECT: all outputs are right; 2 of 3 workloads timed, with no reference to compare with.")
+    assert "By workload, slowest first: case 2 5 us a call; case 1 2 us a call." in text
+    assert "0.00x" not in text
+
+
+@pytest.mark.parametrize("outcome", [pb.EvalResult.INCORRECT, pb.EvalResult.RUNTIME_ERROR, pb.EvalResult.TIMEOUT])
+def test_a_model_hears_which_workload_failed(outcome: pb.EvalResult.Outcome.ValueType) -> None:
+    failed = pb.EvalResult(outcome=outcome)
+    failed.workloads.extend(cases(1e-6).workloads)
+    failed.workloads.add(workload=pb.Workload(name="odd\nsize"), outcome=outcome)
+    first, second = feedback(failed, limit=2000).splitlines()[:2]
+    assert first.startswith(pb.EvalResult.Outcome.Name(outcome))
+    assert second == "This was workload odd size."
+
+
+def test_a_model_hears_of_no_workload_if_it_is_not_at_fault() -> None:
+    lost = pb.EvalResult(outcome=pb.EvalResult.INFRASTRUCTURE_ERROR)
+    lost.workloads.add(workload=pb.Workload(name="odd"), outcome=lost.outcome)
+    assert "odd" not in feedback(lost, limit=2000)
+
+
+def test_a_card_has_times_without_a_reference() -> None:
+    lines = dict(facts(cases(2e-6, 5e-6, late=1)))
+    assert (lines["workload case 1"], lines["workload case 2"]) == ("2 us", "5 us")
+    assert lines["workload late"] == "CORRECT, not timed"
+    assert lines["workloads"] == "2 of 3 timed, with no reference to compare with"

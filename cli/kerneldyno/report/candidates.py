@@ -48,13 +48,17 @@ class CandidateFinding:
 
 @dataclass(frozen=True, slots=True)
 class TimedWorkload:
-    """A workload of a candidate: its name, the speedup that counts with its 95 % interval, and the reference's time."""
+    """A workload of a candidate: its name, the speedup that counts with its 95 % interval, and the times of both sides.
+
+    There is no speedup if there is no reference to compare with.
+    """
 
     name: str
-    speedup: float
+    speedup: float | None
     low: float | None
     high: float | None
     reference_seconds: float | None
+    candidate_seconds: float | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,7 +85,7 @@ class Candidate:
     #: Times of both sides, by the time that counts.
     candidate_seconds: float | None = None
     reference_seconds: float | None = None
-    #: Workloads that have a speedup, in order.
+    #: Workloads that were timed, in order.
     workloads: list[TimedWorkload] = field(default_factory=list)
     reward: float | None = None
     environment: str = ""
@@ -218,8 +222,10 @@ def _workloads(result: EvalResult, kind: SpeedupKind.ValueType) -> list[TimedWor
     found = []
     for each, name in zip(result.workloads, wording.workload_names(result.workloads), strict=True):
         one = counted_speedup(each, kind)
-        if each.outcome == EvalResult.CORRECT and (speedup := positive(one.value)) is not None:
-            found.append(TimedWorkload(name, speedup, positive(one.low), positive(one.high), _median(one.reference)))
+        speedup, own = positive(one.value), _median(one.candidate)
+        if each.outcome == EvalResult.CORRECT and (speedup is not None or own is not None):
+            ends = positive(one.low), positive(one.high)
+            found.append(TimedWorkload(name, speedup, *ends, _median(one.reference), own))
     return found
 
 

@@ -195,7 +195,10 @@ def _workloads(result: EvalResult) -> Iterable[tuple[str, str]]:
         reference = f", the reference {seconds(one.reference.median_seconds)}" if one.reference is not None else ""
         speedup = f"{_speedup(one)}; " if one.interval is not None else ""
         yield name, f"{speedup}{seconds(one.candidate.median_seconds)}{reference}"
-    if (summary := result.workload_summary).timed:
+    summary = result.workload_summary
+    if summary.timed and not summary.worst_speedup:
+        yield "workloads", f"{summary.timed} of {summary.total} timed, with no reference to compare with"
+    elif summary.timed:
         won = f"{summary.share_won:.0%} faster than the reference"
         means = f"worst {times(summary.worst_speedup)}, arithmetic mean {times(summary.mean_speedup)}"
         yield "workloads", f"{summary.timed} of {summary.total} timed: {won}, {means}, by device time"

@@ -1,4 +1,7 @@
-"""The section on problems with several workloads: how each candidate's speedup changes from workload to workload."""
+"""The section on problems with several workloads: how each candidate's speedup changes from workload to workload.
+
+If there is no reference to compare with, a table has the candidates' times instead.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from xml.etree.ElementTree import Element
 
 from kerneldyno.report import charts
-from kerneldyno.report.candidates import Candidate
+from kerneldyno.report.candidates import Candidate, TimedWorkload
 from kerneldyno.report.markup import Child, node
 from kerneldyno.report.sections import number, section, swatch, table
 from kerneldyno.report.wording import seconds, times
@@ -16,7 +19,7 @@ _PROBLEMS = 20
 
 
 def workloads(found: Iterable[Candidate]) -> Element | None:
-    """Return a chart and a table for each problem that has workloads; None if there is none."""
+    """Return a table for each problem that has workloads, and a chart of speedups; None if there is no such problem."""
     by_problem: dict[str, list[Candidate]] = {}
     for one in found:
         if one.counts and one.workloads:
@@ -33,35 +36,55 @@ def workloads(found: Iterable[Candidate]) -> Element | None:
 
 
 def _problem(problem: str, candidates: Sequence[Candidate]) -> list[Child]:
-    # Right on all workloads first, and then by the geometric mean.
-    ranked = sorted(candidates, key=lambda one: (one.correct, one.speedup or 0.0), reverse=True)
+    # Right on all workloads first, then by the geometric mean, and without speedups by the sum of the times.
+    ranked = sorted(candidates, key=lambda one: (one.correct, one.speedup or 0.0, -_seconds(one)), reverse=True)
     shown = ranked[: charts.CURVE_STYLES]
     names = list(dict.fromkeys(each.name for one in shown for each in one.workloads))
     numbers = {name: place for place, name in enumerate(names, start=1)}
     lines = [
-        (one.id, [(numbers[each.name], each.speedup, each.low, each.high, each.name) for each in one.workloads])
+        (
+            one.id,
+            [
+                (numbers[each.name], each.speedup, each.low, each.high, each.name)
+                for each in one.workloads
+                if each.speedup is not None
+            ],
+        )
         for one in shown
     ]
-    heads = ("workload", "", "reference", *(one.id for one in shown))
+    compared = any(line for _, line in lines)
+    heads = ("workload", "", "reference" if compared else "", *(one.id for one in shown))
     rows = []
     for name in names:
         at = [next((each for each in one.workloads if each.name == name), None) for one in shown]
         reference = next((each.reference_seconds for each in at if each is not None and each.reference_seconds), None)
-        cells = [number("" if each is None else times(each.speedup)) for each in at]
+        cells = [number("" if each is None else _cell(each)) for each in at]
         rows.append(
             [node("td", str(numbers[name])), node("td", name), number(seconds(reference) if reference else ""), *cells]
         )
-    told = (
-        f"Each line is a candidate: the speedup that counts, with its 95 % interval; {len(shown)} of {len(candidates)}."
-    )
+    what = "Each line is a candidate: the speedup that counts, with its 95 % interval"
+    if not compared:
+        what = "The time of a call by candidate; there is no reference to compare with"
+    told = f"{what}; {len(shown)} of {len(candidates)}."
     legend = [
         node("span", swatch(index), one.id, "" if one.correct else f" ({one.outcome})", " ")
         for index, one in enumerate(shown)
     ]
     return [
         node("h3", problem or "(no name)"),
-        charts.over_workloads(lines),
-        node("p", *legend, class_="note"),
+        *([charts.over_workloads(lines), node("p", *legend, class_="note")] if compared else []),
         node("details", node("summary", f"{len(names)} workloads"), table(heads, rows)),
         node("p", told, class_="note"),
     ]
+
+
+def _cell(each: TimedWorkload) -> str:
+    """Return the speedup of a workload; its time if there is none."""
+    if each.speedup is not None:
+        return times(each.speedup)
+    return seconds(each.candidate_seconds) if each.candidate_seconds is not None else ""
+
+
+def _seconds(one: Candidate) -> float:
+    """Return the sum of the times of a candidate's workloads, in seconds."""
+    return sum(each.candidate_seconds or 0.0 for each in one.workloads)

@@ -63,6 +63,14 @@ _OWNERS = {
 }
 #: Most workloads that are listed, and most characters of one.
 _MOST_WORKLOADS, _WORKLOAD = 6, 80
+#: Outcomes after which no workload is named: none has failed, or the candidate is not at fault.
+_NO_FAILURE_OF_A_CALL = (
+    EvalResult.CORRECT,
+    EvalResult.INVALID,
+    EvalResult.REFERENCE_ERROR,
+    EvalResult.INFRASTRUCTURE_ERROR,
+    EvalResult.PROBLEM_TOO_LARGE,
+)
 #: Instruction to a model whose answer had no code.
 _GIVE_CODE = "Give the whole program in one closed fenced code block."
 #: What the model calls its own text, by the request's field. Errors in other fields are reported to the caller.
@@ -128,6 +136,7 @@ def _sections(
     yield from _outcome(verdict, counted)
     if extraction is not None and extraction.note:
         yield f"About your answer: {quoting.line(extraction.note, _SENTENCE)}."
+    yield from _failed_workload(verdict)
     yield from _exception(verdict)
     yield from _mismatch(verdict)
     yield from _inputs(verdict)
@@ -223,20 +232,41 @@ def _time(verdict: EvalResult, counted: CountedSpeedup) -> str:
 
 
 def _workloads(verdict: EvalResult, kind: pb.SpeedupKind.ValueType) -> Iterator[str]:
-    """Yield the speedup of each workload, the lowest first."""
+    """Yield the speedup and the time of each workload, the lowest speedup first, and then the longest time."""
     timed = [
         (counted_speedup(each, kind), each.workload) for each in verdict.workloads if each.HasField("candidate_timing")
     ]
-    timed.sort(key=lambda pair: pair[0].value)
+    timed.sort(key=lambda pair: (pair[0].value, -_median(pair[0])))
     if not timed:
         return
-    told = [
-        f"{quoting.line(workload.name or workload.value_json, _WORKLOAD)} {factor(one.value)}x"
-        + (f" ({_seconds(one.candidate.median_seconds)} a call)" if one.candidate is not None else "")
-        for one, workload in timed[:_MOST_WORKLOADS]
-    ]
+    told = [f"{_workload_name(workload)} {_speedup_and_time(one)}" for one, workload in timed[:_MOST_WORKLOADS]]
     more = f"; {len(timed) - len(told)} more are faster" if len(timed) > len(told) else ""
     yield f"By workload, slowest first: {'; '.join(told)}{more}."
+
+
+def _speedup_and_time(one: CountedSpeedup) -> str:
+    """Return "2.00x (5 us a call)", as far as both are known."""
+    time = f"{_seconds(_median(one))} a call" if one.candidate is not None else ""
+    if not one.value > 0:
+        return time or "not timed"
+    return f"{factor(one.value)}x" + (f" ({time})" if time else "")
+
+
+def _median(one: CountedSpeedup) -> float:
+    """Return the candidate's time in seconds; 0 if there is none."""
+    return 0.0 if one.candidate is None else one.candidate.median_seconds
+
+
+def _workload_name(workload: pb.Workload) -> str:
+    return quoting.line(workload.name or workload.value_json, _WORKLOAD)
+
+
+def _failed_workload(verdict: EvalResult) -> Iterator[str]:
+    """Yield the name of the workload that ended the evaluation, if it was the candidate's failure."""
+    if verdict.outcome not in _NO_FAILURE_OF_A_CALL and verdict.workloads:
+        last = verdict.workloads[-1]
+        if last.outcome == verdict.outcome and (name := _workload_name(last.workload)):
+            yield f"This was workload {name}."
 
 
 def _wrong(wrong: pb.IncorrectEvidence) -> str:
@@ -248,6 +278,10 @@ def _wrong(wrong: pb.IncorrectEvidence) -> str:
 def _over_workloads(verdict: EvalResult, counted: CountedSpeedup) -> str:
     """Return the mean over workloads, and how many of them are faster than the reference, in one line."""
     timed = [value for each in verdict.workloads if (value := counted_speedup(each, counted.kind).value) > 0]
+    summary = verdict.workload_summary
+    if not timed and not summary.worst_speedup:
+        counts = f"{summary.timed} of {summary.total} workloads timed"
+        return f"all outputs are right; {counts}, with no reference to compare with."
     mean = f"{factor(counted.value)}x the reference's speed {counted.words}, geometric mean of {len(timed)} workloads"
     won, worst = sum(value > 1 for value in timed), factor(min(timed, default=0.0))
     return f"{mean}; {won} of {len(timed)} are faster than the reference, the slowest has {worst}x."
