@@ -340,7 +340,7 @@ def test_empty_tensors_scalars_and_tuples(judge: Judge) -> None:
             '{"inputs": [torch.arange(6.0).view(2, 3)], "expected": (torch.tensor([3.0, 12.0]), torch.zeros(2, 0))}',
         ]
     )
-    body = "def f(x):\n    return float(x.sum()) if x.ndim == 1 else (x.sum(1), x[:, :0].clone())\n"  # a scalar, a tuple, and a tensor without elements
+    body = "def f(x):\n    return float(x.sum()) if x.ndim == 1 else (x.sum(1), x[:, :0].clone())\n"
     result = judged(judge, body, GET_CASES.format(cases))
     assert result["outcome"] == "CORRECT", result["message"]
     assert names(result) == ["empty", "case 2", "case 3"]
