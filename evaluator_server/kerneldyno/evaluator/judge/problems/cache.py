@@ -128,7 +128,7 @@ class BuiltProblem:
             device,
             number,
             vary,
-            like=_UNJUDGED if rough else None,
+            like=UNJUDGED if rough else None,
             method=self.method,
             spares=spares,
             stage=stage if spares else None,
@@ -136,7 +136,7 @@ class BuiltProblem:
 
 
 #: A stand-in for an earlier answer if nothing will be compared.
-_UNJUDGED = Expected(None, ())
+UNJUDGED = Expected(None, ())
 
 
 class Problems:
@@ -238,7 +238,7 @@ class Problems:
         inputs = draw(problem, device, 0)
         with device.measured() as used:
             # Measure nothing of the answer here. How large answers are compared is decided later.
-            first = trial.answer(problem, spec, device, 0, inputs, _UNJUDGED)
+            first = trial.answer(problem, spec, device, 0, inputs, UNJUDGED)
         working = 2 * (inputs.set_bytes + first.slot_bytes)
         if used.peak is not None:  # the copy of the inputs does not belong to the reference
             working = max(first.slot_bytes, used.peak - inputs.set_bytes)

@@ -21,10 +21,9 @@ from ...devices.base import Device
 from ...shared import tree
 from ...shared.spec import EvalSpec
 from ...toolkits import ReferenceFailure
-from ..comparison.compare import Expected
 from ..memory.surplus import checks, drawn_ahead, kept_sets
 from ..problems import trial
-from ..problems.cache import BuiltProblem
+from ..problems.cache import UNJUDGED, BuiltProblem
 from ..problems.inputs import Inputs, draw
 
 #: If drawing the input sets of one burst takes longer than this, in seconds, earlier sets are changed and used again.
@@ -33,8 +32,6 @@ _DRAWING_SECONDS = {"cuda": 0.25, "cpu": 0.05}
 _TIMED_SETS = 3
 #: Share of the timed input sets that are of another fixed case.
 _OTHER_CASES = 1 / 3
-#: A stand-in for an earlier answer if nothing is compared.
-_UNJUDGED = Expected(None, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +210,7 @@ class Supply:
         drawn = draw(problem, self.device, number)
         if drawn.specs != self.specs or json.dumps(drawn.structure) != json.dumps(self.structure):
             return False
-        expected = trial.answer(problem, self.spec, self.device, number, drawn, _UNJUDGED).expected
+        expected = trial.answer(problem, self.spec, self.device, number, drawn, UNJUDGED).expected
         same = [leaf.spec for leaf in expected.leaves] == [leaf.spec for leaf in example.expected.leaves]
         return same and json.dumps(expected.structure) == json.dumps(example.expected.structure)
 
