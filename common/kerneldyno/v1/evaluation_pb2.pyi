@@ -1650,6 +1650,136 @@ class BuildStep(_message.Message):
 Global___BuildStep: _TypeAlias = BuildStep  # noqa: Y015
 
 @_typing.final
+class Compilation(_message.Message):
+    """Compilation says whether the native code of a request compiles, for a caller that asked for nothing else. It is no
+    verdict: nothing was judged, and the candidate had no device.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _State:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _StateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Compilation._State.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        STATE_UNSPECIFIED: Compilation._State.ValueType  # 0
+        """Never sent."""
+        STATE_COMPILED: Compilation._State.ValueType  # 1
+        """Every library that a builder finds in the candidate is in the build cache now."""
+        STATE_FAILED: Compilation._State.ValueType  # 2
+        """The compilers refused a library, also if the candidate catches the error and does without it."""
+        STATE_TIMED_OUT: Compilation._State.ValueType  # 3
+        """The compilers took longer than `timeouts.build_timeout`."""
+        STATE_NOTHING_TO_COMPILE: Compilation._State.ValueType  # 4
+        """A builder finds nothing that is built ahead of a lane."""
+        STATE_NOT_COMPILED: Compilation._State.ValueType  # 5
+        """Whether it compiles is not known; `reason` and `detail` say why."""
+
+    class State(_State, metaclass=_StateEnumTypeWrapper):
+        """State says how it ended."""
+
+    STATE_UNSPECIFIED: Compilation.State.ValueType  # 0
+    """Never sent."""
+    STATE_COMPILED: Compilation.State.ValueType  # 1
+    """Every library that a builder finds in the candidate is in the build cache now."""
+    STATE_FAILED: Compilation.State.ValueType  # 2
+    """The compilers refused a library, also if the candidate catches the error and does without it."""
+    STATE_TIMED_OUT: Compilation.State.ValueType  # 3
+    """The compilers took longer than `timeouts.build_timeout`."""
+    STATE_NOTHING_TO_COMPILE: Compilation.State.ValueType  # 4
+    """A builder finds nothing that is built ahead of a lane."""
+    STATE_NOT_COMPILED: Compilation.State.ValueType  # 5
+    """Whether it compiles is not known; `reason` and `detail` say why."""
+
+    class _Reason:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Compilation._Reason.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        REASON_UNSPECIFIED: Compilation._Reason.ValueType  # 0
+        """The state is another one."""
+        REASON_INVALID_REQUEST: Compilation._Reason.ValueType  # 1
+        """The request has violations. Fix it."""
+        REASON_NO_NODE: Compilation._Reason.ValueType  # 2
+        """No registered node that is connected and takes work has what the request asks for."""
+        REASON_NO_BUILDER: Compilation._Reason.ValueType  # 3
+        """Such nodes have no builder that works, or their evaluators are too old to be asked."""
+        REASON_NODE_LOST: Compilation._Reason.ValueType  # 4
+        """The nodes that were asked went away. Ask again."""
+        REASON_BUILDER_FAILED: Compilation._Reason.ValueType  # 5
+        """The builder, or one of its processes, ended early. Ask again."""
+        REASON_LEFT_TO_LANE: Compilation._Reason.ValueType  # 6
+        """Builders leave at least one library to the candidate's own process, for example because of a flag. Evaluate it."""
+        REASON_BUSY: Compilation._Reason.ValueType  # 7
+        """The node has no room for the build now. The scheduler asks again by itself; callers never see this."""
+
+    class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
+        """Reason says why nothing was compiled, or not everything."""
+
+    REASON_UNSPECIFIED: Compilation.Reason.ValueType  # 0
+    """The state is another one."""
+    REASON_INVALID_REQUEST: Compilation.Reason.ValueType  # 1
+    """The request has violations. Fix it."""
+    REASON_NO_NODE: Compilation.Reason.ValueType  # 2
+    """No registered node that is connected and takes work has what the request asks for."""
+    REASON_NO_BUILDER: Compilation.Reason.ValueType  # 3
+    """Such nodes have no builder that works, or their evaluators are too old to be asked."""
+    REASON_NODE_LOST: Compilation.Reason.ValueType  # 4
+    """The nodes that were asked went away. Ask again."""
+    REASON_BUILDER_FAILED: Compilation.Reason.ValueType  # 5
+    """The builder, or one of its processes, ended early. Ask again."""
+    REASON_LEFT_TO_LANE: Compilation.Reason.ValueType  # 6
+    """Builders leave at least one library to the candidate's own process, for example because of a flag. Evaluate it."""
+    REASON_BUSY: Compilation.Reason.ValueType  # 7
+    """The node has no room for the build now. The scheduler asks again by itself; callers never see this."""
+
+    STATE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    BUILDS_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    state: Global___Compilation.State.ValueType
+    """How it ended."""
+    reason: Global___Compilation.Reason.ValueType
+    """Why it is not known whether the request compiles."""
+    detail: _builtins.str
+    """One sentence for a person; empty if everything compiled."""
+    seconds: _builtins.float
+    """From the order to the answer of the node, in seconds; 0 if no node was asked."""
+    node_id: _builtins.str
+    """The node whose builder answered; empty if none did."""
+    @_builtins.property
+    def error(self) -> Global___ExceptionEvidence:
+        """What the compilers said, as EvalResult.compile_error; present exactly when the state is STATE_FAILED."""
+
+    @_builtins.property
+    def builds(self) -> _containers.RepeatedCompositeFieldContainer[Global___NativeBuild]:
+        """The libraries, with times and cache hits, in the order in which they were built."""
+
+    def __init__(
+        self,
+        *,
+        state: Global___Compilation.State.ValueType = ...,
+        reason: Global___Compilation.Reason.ValueType = ...,
+        detail: _builtins.str = ...,
+        error: Global___ExceptionEvidence | None = ...,
+        builds: _abc.Iterable[Global___NativeBuild] | None = ...,
+        seconds: _builtins.float = ...,
+        node_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["builds", b"builds", "detail", b"detail", "error", b"error", "node_id", b"node_id", "reason", b"reason", "seconds", b"seconds", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Compilation: _TypeAlias = Compilation  # noqa: Y015
+
+@_typing.final
 class MemoryUse(_message.Message):
     """MemoryUse says how much device memory was planned for an evaluation; on the CPU device it is host memory."""
 

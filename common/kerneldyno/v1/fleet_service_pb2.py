@@ -27,7 +27,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from kerneldyno.v1 import evaluation_pb2 as kerneldyno_dot_v1_dot_evaluation__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!kerneldyno/v1/fleet_service.proto\x12\rkerneldyno.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ekerneldyno/v1/evaluation.proto\"\x95\x01\n\x06\x44\x65vice\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n\x05model\x18\x03 \x01(\tR\x05model\x12!\n\x0cmemory_bytes\x18\x04 \x01(\x03R\x0bmemoryBytes\x12\x14\n\x05lanes\x18\x05 \x01(\x05R\x05lanes\x12\x14\n\x05ready\x18\x06 \x01(\x08R\x05ready\"R\n\x0cSandboxLayer\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n\x06\x61\x63tive\x18\x02 \x01(\x08R\x06\x61\x63tive\x12\x16\n\x06\x64\x65tail\x18\x03 \x01(\tR\x06\x64\x65tail\"\xe6\x04\n\x12SynchronizeRequest\x12\x17\n\x07node_id\x18\x01 \x01(\tR\x06nodeId\x12\x1f\n\x0binstance_id\x18\x02 \x01(\tR\ninstanceId\x12\x18\n\x07\x61\x64\x64ress\x18\x03 \x01(\tR\x07\x61\x64\x64ress\x12.\n\x05state\x18\x04 \x01(\x0e\x32\x18.kerneldyno.v1.NodeStateR\x05state\x12/\n\x07\x64\x65vices\x18\x05 \x03(\x0b\x32\x15.kerneldyno.v1.DeviceR\x07\x64\x65vices\x12\x1a\n\x08\x62\x61\x63kends\x18\x06 \x03(\tR\x08\x62\x61\x63kends\x12\x1a\n\x08toolkits\x18\x07 \x03(\tR\x08toolkits\x12%\n\x0e\x61ttempt_tokens\x18\x08 \x03(\tR\rattemptTokens\x12<\n\x0b\x65nvironment\x18\t \x01(\x0b\x32\x1a.kerneldyno.v1.EnvironmentR\x0b\x65nvironment\x12\x1c\n\tprofiling\x18\n \x01(\x08R\tprofiling\x12\x45\n\x06labels\x18\x0b \x03(\x0b\x32-.kerneldyno.v1.SynchronizeRequest.LabelsEntryR\x06labels\x12\x42\n\x0esandbox_layers\x18\x0c \x03(\x0b\x32\x1b.kerneldyno.v1.SandboxLayerR\rsandboxLayers\x12\x1a\n\x08\x62uilders\x18\r \x01(\x05R\x08\x62uilders\x1a\x39\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\"\xff\x01\n\x13SynchronizeResponse\x12\x44\n\x10next_synchronize\x18\x01 \x01(\x0b\x32\x19.google.protobuf.DurationR\x0fnextSynchronize\x12/\n\x05lease\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationR\x05lease\x12\x32\n\x15\x63\x61ncel_attempt_tokens\x18\x03 \x03(\tR\x13\x63\x61ncelAttemptTokens\x12=\n\rdesired_state\x18\x04 \x01(\x0e\x32\x18.kerneldyno.v1.NodeStateR\x0c\x64\x65siredState\"\xe7\x01\n\x0bWorkRequest\x12\x17\n\x07node_id\x18\x01 \x01(\tR\x06nodeId\x12\x1f\n\x0binstance_id\x18\x02 \x01(\tR\ninstanceId\x12.\n\x13held_attempt_tokens\x18\x03 \x03(\tR\x11heldAttemptTokens\x12\x33\n\x06\x65vents\x18\x04 \x03(\x0b\x32\x1b.kerneldyno.v1.AttemptEventR\x06\x65vents\x12\x39\n\x08refusals\x18\x05 \x03(\x0b\x32\x1d.kerneldyno.v1.AttemptRefusalR\x08refusals\"\xe6\x02\n\x0e\x41ttemptRefusal\x12#\n\rattempt_token\x18\x01 \x01(\tR\x0c\x61ttemptToken\x12\x33\n\x03why\x18\x02 \x01(\x0e\x32!.kerneldyno.v1.AttemptRefusal.WhyR\x03why\x12\x16\n\x06\x64\x65tail\x18\x03 \x01(\tR\x06\x64\x65tail\x12:\n\x0bretry_delay\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationR\nretryDelay\x12=\n\nviolations\x18\x05 \x03(\x0b\x32\x1d.kerneldyno.v1.FieldViolationR\nviolations\"g\n\x03Why\x12\x13\n\x0fWHY_UNSPECIFIED\x10\x00\x12\x0c\n\x08WHY_FULL\x10\x01\x12\x10\n\x0cWHY_DRAINING\x10\x02\x12\x0f\n\x0bWHY_INVALID\x10\x03\x12\x1a\n\x16WHY_NO_MATCHING_DEVICE\x10\x04\"\xbf\x01\n\x0cWorkResponse\x12;\n\x0b\x61ssignments\x18\x01 \x03(\x0b\x32\x19.kerneldyno.v1.AssignmentR\x0b\x61ssignments\x12\x32\n\x15\x63\x61ncel_attempt_tokens\x18\x02 \x03(\tR\x13\x63\x61ncelAttemptTokens\x12>\n\x1b\x61\x63knowledged_attempt_tokens\x18\x03 \x03(\tR\x19\x61\x63knowledgedAttemptTokens\"\xa9\x01\n\nAssignment\x12#\n\rattempt_token\x18\x01 \x01(\tR\x0c\x61ttemptToken\x12\x34\n\x07request\x18\x02 \x01(\x0b\x32\x1a.kerneldyno.v1.EvalRequestR\x07request\x12@\n\rtrace_context\x18\x03 \x01(\x0b\x32\x1b.kerneldyno.v1.TraceContextR\x0ctraceContext\"\x12\n\x10ListNodesRequest\">\n\x11ListNodesResponse\x12)\n\x05nodes\x18\x01 \x03(\x0b\x32\x13.kerneldyno.v1.NodeR\x05nodes\"\xbe\x05\n\x04Node\x12\x17\n\x07node_id\x18\x01 \x01(\tR\x06nodeId\x12\x18\n\x07\x61\x64\x64ress\x18\x02 \x01(\tR\x07\x61\x64\x64ress\x12.\n\x05state\x18\x03 \x01(\x0e\x32\x18.kerneldyno.v1.NodeStateR\x05state\x12/\n\x07\x64\x65vices\x18\x04 \x03(\x0b\x32\x15.kerneldyno.v1.DeviceR\x07\x64\x65vices\x12\x1a\n\x08\x62\x61\x63kends\x18\x05 \x03(\tR\x08\x62\x61\x63kends\x12\x1a\n\x08toolkits\x18\x06 \x03(\tR\x08toolkits\x12\x18\n\x07running\x18\x07 \x01(\x05R\x07running\x12N\n\x15last_synchronize_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x13lastSynchronizeTime\x12<\n\x0b\x65nvironment\x18\t \x01(\x0b\x32\x1a.kerneldyno.v1.EnvironmentR\x0b\x65nvironment\x12\x37\n\x06labels\x18\n \x03(\x0b\x32\x1f.kerneldyno.v1.Node.LabelsEntryR\x06labels\x12\x18\n\x07\x64rained\x18\x0b \x01(\x08R\x07\x64rained\x12\x1c\n\tconnected\x18\x0c \x01(\x08R\tconnected\x12\x1a\n\x08\x66\x61ilures\x18\r \x01(\x05R\x08\x66\x61ilures\x12\x42\n\x0esandbox_layers\x18\x0e \x03(\x0b\x32\x1b.kerneldyno.v1.SandboxLayerR\rsandboxLayers\x12\x1a\n\x08\x62uilders\x18\x0f \x01(\x05R\x08\x62uilders\x12\x1a\n\x08\x62uilding\x18\x10 \x01(\x05R\x08\x62uilding\x1a\x39\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\"+\n\x10\x44rainNodeRequest\x12\x17\n\x07node_id\x18\x01 \x01(\tR\x06nodeId\"<\n\x11\x44rainNodeResponse\x12\'\n\x04node\x18\x01 \x01(\x0b\x32\x13.kerneldyno.v1.NodeR\x04node\"-\n\x12UndrainNodeRequest\x12\x17\n\x07node_id\x18\x01 \x01(\tR\x06nodeId\">\n\x13UndrainNodeResponse\x12\'\n\x04node\x18\x01 \x01(\x0b\x32\x13.kerneldyno.v1.NodeR\x04node\"\x15\n\x13WatchClusterRequest\"\x97\x03\n\x14WatchClusterResponse\x12)\n\x05nodes\x18\x01 \x03(\x0b\x32\x13.kerneldyno.v1.NodeR\x05nodes\x12\x16\n\x06queued\x18\x02 \x01(\x03R\x06queued\x12\x18\n\x07running\x18\x03 \x01(\x03R\x07running\x12?\n\rsnapshot_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x0csnapshotTime\x12M\n\x08outcomes\x18\x05 \x03(\x0b\x32\x31.kerneldyno.v1.WatchClusterResponse.OutcomesEntryR\x08outcomes\x12\'\n\x0fjournal_stalled\x18\x06 \x01(\tR\x0ejournalStalled\x12,\n\x06shares\x18\x07 \x03(\x0b\x32\x14.kerneldyno.v1.ShareR\x06shares\x1a;\n\rOutcomesEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\x03R\x05value:\x02\x38\x01\"\x94\x01\n\x05Share\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n\nunfinished\x18\x02 \x01(\x03R\nunfinished\x12%\n\x0emax_unfinished\x18\x03 \x01(\x03R\rmaxUnfinished\x12\x18\n\x07running\x18\x04 \x01(\x03R\x07running\x12\x16\n\x06weight\x18\x05 \x01(\x01R\x06weight\"\x18\n\x16ListQuarantinesRequest\"V\n\x17ListQuarantinesResponse\x12;\n\x0bquarantines\x18\x01 \x03(\x0b\x32\x19.kerneldyno.v1.QuarantineR\x0bquarantines\"\xc7\x01\n\nQuarantine\x12\x17\n\x07node_id\x18\x01 \x01(\tR\x06nodeId\x12\x16\n\x06\x64igest\x18\x02 \x01(\tR\x06\x64igest\x12\x16\n\x06reason\x18\x03 \x01(\tR\x06reason\x12\x39\n\nstart_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\tstartTime\x12\x35\n\x08\x65nd_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x07\x65ndTime\"K\n\x18ReleaseQuarantineRequest\x12\x17\n\x07node_id\x18\x01 \x01(\tR\x06nodeId\x12\x16\n\x06\x64igest\x18\x02 \x01(\tR\x06\x64igest\"\x1b\n\x19ReleaseQuarantineResponse*\x89\x01\n\tNodeState\x12\x1a\n\x16NODE_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12NODE_STATE_SERVING\x10\x01\x12\x17\n\x13NODE_STATE_DRAINING\x10\x02\x12\x13\n\x0fNODE_STATE_LOST\x10\x03\x12\x1a\n\x16NODE_STATE_QUARANTINED\x10\x04\x32\xc4\x05\n\x0c\x46leetService\x12T\n\x0bSynchronize\x12!.kerneldyno.v1.SynchronizeRequest\x1a\".kerneldyno.v1.SynchronizeResponse\x12N\n\tListNodes\x12\x1f.kerneldyno.v1.ListNodesRequest\x1a .kerneldyno.v1.ListNodesResponse\x12\x43\n\x04Work\x12\x1a.kerneldyno.v1.WorkRequest\x1a\x1b.kerneldyno.v1.WorkResponse(\x01\x30\x01\x12N\n\tDrainNode\x12\x1f.kerneldyno.v1.DrainNodeRequest\x1a .kerneldyno.v1.DrainNodeResponse\x12T\n\x0bUndrainNode\x12!.kerneldyno.v1.UndrainNodeRequest\x1a\".kerneldyno.v1.UndrainNodeResponse\x12Y\n\x0cWatchCluster\x12\".kerneldyno.v1.WatchClusterRequest\x1a#.kerneldyno.v1.WatchClusterResponse0\x01\x12`\n\x0fListQuarantines\x12%.kerneldyno.v1.ListQuarantinesRequest\x1a&.kerneldyno.v1.ListQuarantinesResponse\x12\x66\n\x11ReleaseQuarantine\x12\'.kerneldyno.v1.ReleaseQuarantineRequest\x1a(.kerneldyno.v1.ReleaseQuarantineResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!kerneldyno/v1/fleet_service.proto\x12\rkerneldyno.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ekerneldyno/v1/evaluation.proto\"\x95\x01\n\x06\x44\x65vice\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n\x05model\x18\x03 \x01(\tR\x05model\x12!\n\x0cmemory_bytes\x18\x04 \x01(\x03R\x0bmemoryBytes\x12\x14\n\x05lanes\x18\x05 \x01(\x05R\x05lanes\x12\x14\n\x05ready\x18\x06 \x01(\x08R\x05ready\"R\n\x0cSandboxLayer\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n\x06\x61\x63tive\x18\x02 \x01(\x08R\x06\x61\x63tive\x12\x16\n\x06\x64\x65tail\x18\x03 \x01(\tR\x06\x64\x65tail\"\xe6\x04\n\x12SynchronizeRequest\x12\x17\n\x07node_id\x18\x01 \x01(\tR\x06nodeId\x12\x1f\n\x0binstance_id\x18\x02 \x01(\tR\ninstanceId\x12\x18\n\x07\x61\x64\x64ress\x18\x03 \x01(\tR\x07\x61\x64\x64ress\x12.\n\x05state\x18\x04 \x01(\x0e\x32\x18.kerneldyno.v1.NodeStateR\x05state\x12/\n\x07\x64\x65vices\x18\x05 \x03(\x0b\x32\x15.kerneldyno.v1.DeviceR\x07\x64\x65vices\x12\x1a\n\x08\x62\x61\x63kends\x18\x06 \x03(\tR\x08\x62\x61\x63kends\x12\x1a\n\x08toolkits\x18\x07 \x03(\tR\x08toolkits\x12%\n\x0e\x61ttempt_tokens\x18\x08 \x03(\tR\rattemptTokens\x12<\n\x0b\x65nvironment\x18\t \x01(\x0b\x32\x1a.kerneldyno.v1.EnvironmentR\x0b\x65nvironment\x12\x1c\n\tprofiling\x18\n \x01(\x08R\tprofiling\x12\x45\n\x06labels\x18\x0b \x03(\x0b\x32-.kerneldyno.v1.SynchronizeRequest.LabelsEntryR\x06labels\x12\x42\n\x0esandbox_layers\x18\x0c \x03(\x0b\x32\x1b.kerneldyno.v1.SandboxLayerR\rsandboxLayers\x12\x1a\n\x08\x62uilders\x18\r \x01(\x05R\x08\x62uilders\x1a\x39\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\"\xff\x01\n\x13SynchronizeResponse\x12\x44\n\x10next_synchronize\x18\x01 \x01(\x0b\x32\x19.google.protobuf.DurationR\x0fnextSynchronize\x12/\n\x05lease\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationR\x05lease\x12\x32\n\x15\x63\x61ncel_attempt_tokens\x18\x03 \x03(\tR\x13\x63\x61ncelAttemptTokens\x12=\n\rdesired_state\x18\x04 \x01(\x0e\x32\x18.kerneldyno.v1.NodeStateR\x0c\x64\x65siredState\"\xd6\x02\n\x0bWorkRequest\x12\x17\n\x07node_id\x18\x01 \x01(\tR\x06nodeId\x12\x1f\n\x0binstance_id\x18\x02 \x01(\tR\ninstanceId\x12.\n\x13held_attempt_tokens\x18\x03 \x03(\tR\x11heldAttemptTokens\x12\x33\n\x06\x65vents\x18\x04 \x03(\x0b\x32\x1b.kerneldyno.v1.AttemptEventR\x06\x65vents\x12\x39\n\x08refusals\x18\x05 \x03(\x0b\x32\x1d.kerneldyno.v1.AttemptRefusalR\x08refusals\x12,\n\x12takes_build_orders\x18\x06 \x01(\x08R\x10takesBuildOrders\x12?\n\rbuild_reports\x18\x07 \x03(\x0b\x32\x1a.kerneldyno.v1.BuildReportR\x0c\x62uildReports\"f\n\x0b\x42uildReport\x12\x19\n\x08\x62uild_id\x18\x01 \x01(\tR\x07\x62uildId\x12<\n\x0b\x63ompilation\x18\x02 \x01(\x0b\x32\x1a.kerneldyno.v1.CompilationR\x0b\x63ompilation\"\xe6\x02\n\x0e\x41ttemptRefusal\x12#\n\rattempt_token\x18\x01 \x01(\tR\x0c\x61ttemptToken\x12\x33\n\x03why\x18\x02 \x01(\x0e\x32!.kerneldyno.v1.AttemptRefusal.WhyR\x03why\x12\x16\n\x06\x64\x65tail\x18\x03 \x01(\tR\x06\x64\x65tail\x12:\n\x0bretry_delay\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationR\nretryDelay\x12=\n\nviolations\x18\x05 \x03(\x0b\x32\x1d.kerneldyno.v1.FieldViolationR\nviolations\"g\n\x03Why\x12\x13\n\x0fWHY_UNSPECIFIED\x10\x00\x12\x0c\n\x08WHY_FULL\x10\x01\x12\x10\n\x0cWHY_DRAINING\x10\x02\x12\x0f\n\x0bWHY_INVALID\x10\x03\x12\x1a\n\x16WHY_NO_MATCHING_DEVICE\x10\x04\"\xa7\x02\n\x0cWorkResponse\x12;\n\x0b\x61ssignments\x18\x01 \x03(\x0b\x32\x19.kerneldyno.v1.AssignmentR\x0b\x61ssignments\x12\x32\n\x15\x63\x61ncel_attempt_tokens\x18\x02 \x03(\tR\x13\x63\x61ncelAttemptTokens\x12>\n\x1b\x61\x63knowledged_attempt_tokens\x18\x03 \x03(\tR\x19\x61\x63knowledgedAttemptTokens\x12<\n\x0c\x62uild_orders\x18\x04 \x03(\x0b\x32\x19.kerneldyno.v1.BuildOrderR\x0b\x62uildOrders\x12(\n\x10\x63\x61ncel_build_ids\x18\x05 \x03(\tR\x0e\x63\x61ncelBuildIds\"]\n\nBuildOrder\x12\x19\n\x08\x62uild_id\x18\x01 \x01(\tR\x07\x62uildId\x12\x34\n\x07request\x18\x02 \x01(\x0b\x32\x1a.kerneldyno.v1.EvalRequestR\x07request\"\xa9\x01\n\nAssignment\x12#\n\rattempt_token\x18\x01 \x01(\tR\x0c\x61ttemptToken\x12\x34\n\x07request\x18\x02 \x01(\x0b\x32\x1a.kerneldyno.v1.EvalRequestR\x07request\x12@\n\rtrace_context\x18\x03 \x01(\x0b\x32\x1b.kerneldyno.v1.TraceContextR\x0ctraceContext\"\x12\n\x10ListNodesRequest\">\n\x11ListNodesResponse\x12)\n\x05nodes\x18\x01 \x03(\x0b\x32\x13.kerneldyno.v1.NodeR\x05nodes\"\xbe\x05\n\x04Node\x12\x17\n\x07node_id\x18\x01 \x01(\tR\x06nodeId\x12\x18\n\x07\x61\x64\x64ress\x18\x02 \x01(\tR\x07\x61\x64\x64ress\x12.\n\x05state\x18\x03 \x01(\x0e\x32\x18.kerneldyno.v1.NodeStateR\x05state\x12/\n\x07\x64\x65vices\x18\x04 \x03(\x0b\x32\x15.kerneldyno.v1.DeviceR\x07\x64\x65vices\x12\x1a\n\x08\x62\x61\x63kends\x18\x05 \x03(\tR\x08\x62\x61\x63kends\x12\x1a\n\x08toolkits\x18\x06 \x03(\tR\x08toolkits\x12\x18\n\x07running\x18\x07 \x01(\x05R\x07running\x12N\n\x15last_synchronize_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x13lastSynchronizeTime\x12<\n\x0b\x65nvironment\x18\t \x01(\x0b\x32\x1a.kerneldyno.v1.EnvironmentR\x0b\x65nvironment\x12\x37\n\x06labels\x18\n \x03(\x0b\x32\x1f.kerneldyno.v1.Node.LabelsEntryR\x06labels\x12\x18\n\x07\x64rained\x18\x0b \x01(\x08R\x07\x64rained\x12\x1c\n\tconnected\x18\x0c \x01(\x08R\tconnected\x12\x1a\n\x08\x66\x61ilures\x18\r \x01(\x05R\x08\x66\x61ilures\x12\x42\n\x0esandbox_layers\x18\x0e \x03(\x0b\x32\x1b.kerneldyno.v1.SandboxLayerR\rsandboxLayers\x12\x1a\n\x08\x62uilders\x18\x0f \x01(\x05R\x08\x62uilders\x12\x1a\n\x08\x62uilding\x18\x10 \x01(\x05R\x08\x62uilding\x1a\x39\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\"+\n\x10\x44rainNodeRequest\x12\x17\n\x07node_id\x18\x01 \x01(\tR\x06nodeId\"<\n\x11\x44rainNodeResponse\x12\'\n\x04node\x18\x01 \x01(\x0b\x32\x13.kerneldyno.v1.NodeR\x04node\"-\n\x12UndrainNodeRequest\x12\x17\n\x07node_id\x18\x01 \x01(\tR\x06nodeId\">\n\x13UndrainNodeResponse\x12\'\n\x04node\x18\x01 \x01(\x0b\x32\x13.kerneldyno.v1.NodeR\x04node\"\x15\n\x13WatchClusterRequest\"\x97\x03\n\x14WatchClusterResponse\x12)\n\x05nodes\x18\x01 \x03(\x0b\x32\x13.kerneldyno.v1.NodeR\x05nodes\x12\x16\n\x06queued\x18\x02 \x01(\x03R\x06queued\x12\x18\n\x07running\x18\x03 \x01(\x03R\x07running\x12?\n\rsnapshot_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x0csnapshotTime\x12M\n\x08outcomes\x18\x05 \x03(\x0b\x32\x31.kerneldyno.v1.WatchClusterResponse.OutcomesEntryR\x08outcomes\x12\'\n\x0fjournal_stalled\x18\x06 \x01(\tR\x0ejournalStalled\x12,\n\x06shares\x18\x07 \x03(\x0b\x32\x14.kerneldyno.v1.ShareR\x06shares\x1a;\n\rOutcomesEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\x03R\x05value:\x02\x38\x01\"\x94\x01\n\x05Share\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n\nunfinished\x18\x02 \x01(\x03R\nunfinished\x12%\n\x0emax_unfinished\x18\x03 \x01(\x03R\rmaxUnfinished\x12\x18\n\x07running\x18\x04 \x01(\x03R\x07running\x12\x16\n\x06weight\x18\x05 \x01(\x01R\x06weight\"\x18\n\x16ListQuarantinesRequest\"V\n\x17ListQuarantinesResponse\x12;\n\x0bquarantines\x18\x01 \x03(\x0b\x32\x19.kerneldyno.v1.QuarantineR\x0bquarantines\"\xc7\x01\n\nQuarantine\x12\x17\n\x07node_id\x18\x01 \x01(\tR\x06nodeId\x12\x16\n\x06\x64igest\x18\x02 \x01(\tR\x06\x64igest\x12\x16\n\x06reason\x18\x03 \x01(\tR\x06reason\x12\x39\n\nstart_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\tstartTime\x12\x35\n\x08\x65nd_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x07\x65ndTime\"K\n\x18ReleaseQuarantineRequest\x12\x17\n\x07node_id\x18\x01 \x01(\tR\x06nodeId\x12\x16\n\x06\x64igest\x18\x02 \x01(\tR\x06\x64igest\"\x1b\n\x19ReleaseQuarantineResponse*\x89\x01\n\tNodeState\x12\x1a\n\x16NODE_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12NODE_STATE_SERVING\x10\x01\x12\x17\n\x13NODE_STATE_DRAINING\x10\x02\x12\x13\n\x0fNODE_STATE_LOST\x10\x03\x12\x1a\n\x16NODE_STATE_QUARANTINED\x10\x04\x32\xc4\x05\n\x0c\x46leetService\x12T\n\x0bSynchronize\x12!.kerneldyno.v1.SynchronizeRequest\x1a\".kerneldyno.v1.SynchronizeResponse\x12N\n\tListNodes\x12\x1f.kerneldyno.v1.ListNodesRequest\x1a .kerneldyno.v1.ListNodesResponse\x12\x43\n\x04Work\x12\x1a.kerneldyno.v1.WorkRequest\x1a\x1b.kerneldyno.v1.WorkResponse(\x01\x30\x01\x12N\n\tDrainNode\x12\x1f.kerneldyno.v1.DrainNodeRequest\x1a .kerneldyno.v1.DrainNodeResponse\x12T\n\x0bUndrainNode\x12!.kerneldyno.v1.UndrainNodeRequest\x1a\".kerneldyno.v1.UndrainNodeResponse\x12Y\n\x0cWatchCluster\x12\".kerneldyno.v1.WatchClusterRequest\x1a#.kerneldyno.v1.WatchClusterResponse0\x01\x12`\n\x0fListQuarantines\x12%.kerneldyno.v1.ListQuarantinesRequest\x1a&.kerneldyno.v1.ListQuarantinesResponse\x12\x66\n\x11ReleaseQuarantine\x12\'.kerneldyno.v1.ReleaseQuarantineRequest\x1a(.kerneldyno.v1.ReleaseQuarantineResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,8 +40,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_NODE_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_WATCHCLUSTERRESPONSE_OUTCOMESENTRY']._loaded_options = None
   _globals['_WATCHCLUSTERRESPONSE_OUTCOMESENTRY']._serialized_options = b'8\001'
-  _globals['_NODESTATE']._serialized_start=4235
-  _globals['_NODESTATE']._serialized_end=4372
+  _globals['_NODESTATE']._serialized_start=4649
+  _globals['_NODESTATE']._serialized_end=4786
   _globals['_DEVICE']._serialized_start=150
   _globals['_DEVICE']._serialized_end=299
   _globals['_SANDBOXLAYER']._serialized_start=301
@@ -53,49 +53,53 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SYNCHRONIZERESPONSE']._serialized_start=1003
   _globals['_SYNCHRONIZERESPONSE']._serialized_end=1258
   _globals['_WORKREQUEST']._serialized_start=1261
-  _globals['_WORKREQUEST']._serialized_end=1492
-  _globals['_ATTEMPTREFUSAL']._serialized_start=1495
-  _globals['_ATTEMPTREFUSAL']._serialized_end=1853
-  _globals['_ATTEMPTREFUSAL_WHY']._serialized_start=1750
-  _globals['_ATTEMPTREFUSAL_WHY']._serialized_end=1853
-  _globals['_WORKRESPONSE']._serialized_start=1856
-  _globals['_WORKRESPONSE']._serialized_end=2047
-  _globals['_ASSIGNMENT']._serialized_start=2050
-  _globals['_ASSIGNMENT']._serialized_end=2219
-  _globals['_LISTNODESREQUEST']._serialized_start=2221
-  _globals['_LISTNODESREQUEST']._serialized_end=2239
-  _globals['_LISTNODESRESPONSE']._serialized_start=2241
-  _globals['_LISTNODESRESPONSE']._serialized_end=2303
-  _globals['_NODE']._serialized_start=2306
-  _globals['_NODE']._serialized_end=3008
+  _globals['_WORKREQUEST']._serialized_end=1603
+  _globals['_BUILDREPORT']._serialized_start=1605
+  _globals['_BUILDREPORT']._serialized_end=1707
+  _globals['_ATTEMPTREFUSAL']._serialized_start=1710
+  _globals['_ATTEMPTREFUSAL']._serialized_end=2068
+  _globals['_ATTEMPTREFUSAL_WHY']._serialized_start=1965
+  _globals['_ATTEMPTREFUSAL_WHY']._serialized_end=2068
+  _globals['_WORKRESPONSE']._serialized_start=2071
+  _globals['_WORKRESPONSE']._serialized_end=2366
+  _globals['_BUILDORDER']._serialized_start=2368
+  _globals['_BUILDORDER']._serialized_end=2461
+  _globals['_ASSIGNMENT']._serialized_start=2464
+  _globals['_ASSIGNMENT']._serialized_end=2633
+  _globals['_LISTNODESREQUEST']._serialized_start=2635
+  _globals['_LISTNODESREQUEST']._serialized_end=2653
+  _globals['_LISTNODESRESPONSE']._serialized_start=2655
+  _globals['_LISTNODESRESPONSE']._serialized_end=2717
+  _globals['_NODE']._serialized_start=2720
+  _globals['_NODE']._serialized_end=3422
   _globals['_NODE_LABELSENTRY']._serialized_start=943
   _globals['_NODE_LABELSENTRY']._serialized_end=1000
-  _globals['_DRAINNODEREQUEST']._serialized_start=3010
-  _globals['_DRAINNODEREQUEST']._serialized_end=3053
-  _globals['_DRAINNODERESPONSE']._serialized_start=3055
-  _globals['_DRAINNODERESPONSE']._serialized_end=3115
-  _globals['_UNDRAINNODEREQUEST']._serialized_start=3117
-  _globals['_UNDRAINNODEREQUEST']._serialized_end=3162
-  _globals['_UNDRAINNODERESPONSE']._serialized_start=3164
-  _globals['_UNDRAINNODERESPONSE']._serialized_end=3226
-  _globals['_WATCHCLUSTERREQUEST']._serialized_start=3228
-  _globals['_WATCHCLUSTERREQUEST']._serialized_end=3249
-  _globals['_WATCHCLUSTERRESPONSE']._serialized_start=3252
-  _globals['_WATCHCLUSTERRESPONSE']._serialized_end=3659
-  _globals['_WATCHCLUSTERRESPONSE_OUTCOMESENTRY']._serialized_start=3600
-  _globals['_WATCHCLUSTERRESPONSE_OUTCOMESENTRY']._serialized_end=3659
-  _globals['_SHARE']._serialized_start=3662
-  _globals['_SHARE']._serialized_end=3810
-  _globals['_LISTQUARANTINESREQUEST']._serialized_start=3812
-  _globals['_LISTQUARANTINESREQUEST']._serialized_end=3836
-  _globals['_LISTQUARANTINESRESPONSE']._serialized_start=3838
-  _globals['_LISTQUARANTINESRESPONSE']._serialized_end=3924
-  _globals['_QUARANTINE']._serialized_start=3927
-  _globals['_QUARANTINE']._serialized_end=4126
-  _globals['_RELEASEQUARANTINEREQUEST']._serialized_start=4128
-  _globals['_RELEASEQUARANTINEREQUEST']._serialized_end=4203
-  _globals['_RELEASEQUARANTINERESPONSE']._serialized_start=4205
-  _globals['_RELEASEQUARANTINERESPONSE']._serialized_end=4232
-  _globals['_FLEETSERVICE']._serialized_start=4375
-  _globals['_FLEETSERVICE']._serialized_end=5083
+  _globals['_DRAINNODEREQUEST']._serialized_start=3424
+  _globals['_DRAINNODEREQUEST']._serialized_end=3467
+  _globals['_DRAINNODERESPONSE']._serialized_start=3469
+  _globals['_DRAINNODERESPONSE']._serialized_end=3529
+  _globals['_UNDRAINNODEREQUEST']._serialized_start=3531
+  _globals['_UNDRAINNODEREQUEST']._serialized_end=3576
+  _globals['_UNDRAINNODERESPONSE']._serialized_start=3578
+  _globals['_UNDRAINNODERESPONSE']._serialized_end=3640
+  _globals['_WATCHCLUSTERREQUEST']._serialized_start=3642
+  _globals['_WATCHCLUSTERREQUEST']._serialized_end=3663
+  _globals['_WATCHCLUSTERRESPONSE']._serialized_start=3666
+  _globals['_WATCHCLUSTERRESPONSE']._serialized_end=4073
+  _globals['_WATCHCLUSTERRESPONSE_OUTCOMESENTRY']._serialized_start=4014
+  _globals['_WATCHCLUSTERRESPONSE_OUTCOMESENTRY']._serialized_end=4073
+  _globals['_SHARE']._serialized_start=4076
+  _globals['_SHARE']._serialized_end=4224
+  _globals['_LISTQUARANTINESREQUEST']._serialized_start=4226
+  _globals['_LISTQUARANTINESREQUEST']._serialized_end=4250
+  _globals['_LISTQUARANTINESRESPONSE']._serialized_start=4252
+  _globals['_LISTQUARANTINESRESPONSE']._serialized_end=4338
+  _globals['_QUARANTINE']._serialized_start=4341
+  _globals['_QUARANTINE']._serialized_end=4540
+  _globals['_RELEASEQUARANTINEREQUEST']._serialized_start=4542
+  _globals['_RELEASEQUARANTINEREQUEST']._serialized_end=4617
+  _globals['_RELEASEQUARANTINERESPONSE']._serialized_start=4619
+  _globals['_RELEASEQUARANTINERESPONSE']._serialized_end=4646
+  _globals['_FLEETSERVICE']._serialized_start=4789
+  _globals['_FLEETSERVICE']._serialized_end=5497
 # @@protoc_insertion_point(module_scope)

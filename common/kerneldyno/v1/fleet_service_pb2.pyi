@@ -292,10 +292,14 @@ class WorkRequest(_message.Message):
     HELD_ATTEMPT_TOKENS_FIELD_NUMBER: _builtins.int
     EVENTS_FIELD_NUMBER: _builtins.int
     REFUSALS_FIELD_NUMBER: _builtins.int
+    TAKES_BUILD_ORDERS_FIELD_NUMBER: _builtins.int
+    BUILD_REPORTS_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     """Stable name of the node. Required in the first message."""
     instance_id: _builtins.str
     """Name of this process, as in Synchronize. Required in the first message."""
+    takes_build_orders: _builtins.bool
+    """In the first message: whether the node takes build orders. Ignored in later ones."""
     @_builtins.property
     def held_attempt_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """In the first message: every attempt that the node runs or whose result it still holds. Ignored in later ones."""
@@ -308,6 +312,10 @@ class WorkRequest(_message.Message):
     def refusals(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttemptRefusal]:
         """Attempts that the node will not run; it does not hold them."""
 
+    @_builtins.property
+    def build_reports(self) -> _containers.RepeatedCompositeFieldContainer[Global___BuildReport]:
+        """What became of build orders. They end with the stream on which they came: no report is sent on a later one."""
+
     def __init__(
         self,
         *,
@@ -316,14 +324,44 @@ class WorkRequest(_message.Message):
         held_attempt_tokens: _abc.Iterable[_builtins.str] | None = ...,
         events: _abc.Iterable[_evaluation_pb2.AttemptEvent] | None = ...,
         refusals: _abc.Iterable[Global___AttemptRefusal] | None = ...,
+        takes_build_orders: _builtins.bool = ...,
+        build_reports: _abc.Iterable[Global___BuildReport] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "held_attempt_tokens", b"held_attempt_tokens", "instance_id", b"instance_id", "node_id", b"node_id", "refusals", b"refusals"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["build_reports", b"build_reports", "events", b"events", "held_attempt_tokens", b"held_attempt_tokens", "instance_id", b"instance_id", "node_id", b"node_id", "refusals", b"refusals", "takes_build_orders", b"takes_build_orders"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WorkRequest: _TypeAlias = WorkRequest  # noqa: Y015
+
+@_typing.final
+class BuildReport(_message.Message):
+    """BuildReport answers one build order."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BUILD_ID_FIELD_NUMBER: _builtins.int
+    COMPILATION_FIELD_NUMBER: _builtins.int
+    build_id: _builtins.str
+    """Id of the order."""
+    @_builtins.property
+    def compilation(self) -> _evaluation_pb2.Compilation:
+        """The answer."""
+
+    def __init__(
+        self,
+        *,
+        build_id: _builtins.str = ...,
+        compilation: _evaluation_pb2.Compilation | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["compilation", b"compilation"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["build_id", b"build_id", "compilation", b"compilation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BuildReport: _TypeAlias = BuildReport  # noqa: Y015
 
 @_typing.final
 class AttemptRefusal(_message.Message):
@@ -407,6 +445,8 @@ class WorkResponse(_message.Message):
     ASSIGNMENTS_FIELD_NUMBER: _builtins.int
     CANCEL_ATTEMPT_TOKENS_FIELD_NUMBER: _builtins.int
     ACKNOWLEDGED_ATTEMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    BUILD_ORDERS_FIELD_NUMBER: _builtins.int
+    CANCEL_BUILD_IDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def assignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Assignment]:
         """Attempts to run. If the node already holds one of them, it is the same attempt, not another one."""
@@ -419,20 +459,58 @@ class WorkResponse(_message.Message):
     def acknowledged_attempt_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Attempts whose results the scheduler has stored or no longer wants: forget them."""
 
+    @_builtins.property
+    def build_orders(self) -> _containers.RepeatedCompositeFieldContainer[Global___BuildOrder]:
+        """Native code to build, without an attempt. Only for nodes that said `takes_build_orders`."""
+
+    @_builtins.property
+    def cancel_build_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Build orders that nobody waits for any more."""
+
     def __init__(
         self,
         *,
         assignments: _abc.Iterable[Global___Assignment] | None = ...,
         cancel_attempt_tokens: _abc.Iterable[_builtins.str] | None = ...,
         acknowledged_attempt_tokens: _abc.Iterable[_builtins.str] | None = ...,
+        build_orders: _abc.Iterable[Global___BuildOrder] | None = ...,
+        cancel_build_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged_attempt_tokens", b"acknowledged_attempt_tokens", "assignments", b"assignments", "cancel_attempt_tokens", b"cancel_attempt_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged_attempt_tokens", b"acknowledged_attempt_tokens", "assignments", b"assignments", "build_orders", b"build_orders", "cancel_attempt_tokens", b"cancel_attempt_tokens", "cancel_build_ids", b"cancel_build_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WorkResponse: _TypeAlias = WorkResponse  # noqa: Y015
+
+@_typing.final
+class BuildOrder(_message.Message):
+    """BuildOrder has the native code of one request built."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BUILD_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
+    build_id: _builtins.str
+    """Id of the order, chosen by the scheduler."""
+    @_builtins.property
+    def request(self) -> _evaluation_pb2.EvalRequest:
+        """The request. Nothing of it is judged."""
+
+    def __init__(
+        self,
+        *,
+        build_id: _builtins.str = ...,
+        request: _evaluation_pb2.EvalRequest | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["build_id", b"build_id", "request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BuildOrder: _TypeAlias = BuildOrder  # noqa: Y015
 
 @_typing.final
 class Assignment(_message.Message):

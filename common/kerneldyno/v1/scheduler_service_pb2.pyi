@@ -562,6 +562,14 @@ class ValidateRequestRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_FIELD_NUMBER: _builtins.int
+    COMPILE_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    compile: _builtins.bool
+    """Whether a builder compiles the native code too. The libraries are kept in the build cache, where evaluations find
+    them.
+    """
+    client_id: _builtins.str
+    """Whose turn the build takes, as in EvaluateOnceRequest; may be empty. Only for `compile`."""
     @_builtins.property
     def request(self) -> _evaluation_pb2.EvalRequest:
         """The request. Its id may be empty."""
@@ -570,10 +578,12 @@ class ValidateRequestRequest(_message.Message):
         self,
         *,
         request: _evaluation_pb2.EvalRequest | None = ...,
+        compile: _builtins.bool = ...,
+        client_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "compile", b"compile", "request", b"request"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -589,6 +599,7 @@ class ValidateRequestResponse(_message.Message):
     EFFECTIVE_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
     RUNNABLE_FIELD_NUMBER: _builtins.int
+    COMPILATION_FIELD_NUMBER: _builtins.int
     digest: _builtins.str
     """Identity of the work, as EvalResult.digest; empty if something is wrong."""
     runnable: _builtins.bool
@@ -601,6 +612,10 @@ class ValidateRequestResponse(_message.Message):
     def effective(self) -> _evaluation_pb2.EvalRequest:
         """The request with every default filled in; absent if something is wrong."""
 
+    @_builtins.property
+    def compilation(self) -> _evaluation_pb2.Compilation:
+        """What became of the native code; present exactly when the request asked to compile."""
+
     def __init__(
         self,
         *,
@@ -608,10 +623,11 @@ class ValidateRequestResponse(_message.Message):
         effective: _evaluation_pb2.EvalRequest | None = ...,
         digest: _builtins.str = ...,
         runnable: _builtins.bool = ...,
+        compilation: _evaluation_pb2.Compilation | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["effective", b"effective"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["compilation", b"compilation", "effective", b"effective"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "effective", b"effective", "runnable", b"runnable", "violations", b"violations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compilation", b"compilation", "digest", b"digest", "effective", b"effective", "runnable", b"runnable", "violations", b"violations"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

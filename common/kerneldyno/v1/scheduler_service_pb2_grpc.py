@@ -161,7 +161,13 @@ class SchedulerServiceServicer(object):
 
     def ValidateRequest(self, request, context):
         """ValidateRequest says what is wrong with the fields of a request, without running anything: what Evaluate would answer
-        at once. It parses no source.
+        at once. It parses no source. With `compile`, a node's builder also compiles the native code, without a device; that
+        takes as long as the build, and needs the role SUBMIT. The call's deadline, or a caller that disconnects, ends it.
+        Errors:
+        PERMISSION_DENIED: `compile` is set and the caller may not submit work.
+        RESOURCE_EXHAUSTED: too many calls with `compile` wait, of all clients or of this one; RetryInfo says when to try
+        again.
+        UNAVAILABLE: the scheduler is shutting down. Try again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

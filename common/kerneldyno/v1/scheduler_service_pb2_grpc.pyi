@@ -84,7 +84,13 @@ class SchedulerServiceStub:
     """GetCapabilities returns the limits that apply and the abilities of the registered evaluators."""
     ValidateRequest: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.ValidateRequestRequest, _scheduler_service_pb2.ValidateRequestResponse]
     """ValidateRequest says what is wrong with the fields of a request, without running anything: what Evaluate would answer
-    at once. It parses no source.
+    at once. It parses no source. With `compile`, a node's builder also compiles the native code, without a device; that
+    takes as long as the build, and needs the role SUBMIT. The call's deadline, or a caller that disconnects, ends it.
+    Errors:
+      PERMISSION_DENIED: `compile` is set and the caller may not submit work.
+      RESOURCE_EXHAUSTED: too many calls with `compile` wait, of all clients or of this one; RetryInfo says when to try
+        again.
+      UNAVAILABLE: the scheduler is shutting down. Try again.
     """
 
 @_typing.type_check_only
@@ -143,7 +149,13 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """GetCapabilities returns the limits that apply and the abilities of the registered evaluators."""
     ValidateRequest: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.ValidateRequestRequest, _scheduler_service_pb2.ValidateRequestResponse]  # type: ignore[assignment]
     """ValidateRequest says what is wrong with the fields of a request, without running anything: what Evaluate would answer
-    at once. It parses no source.
+    at once. It parses no source. With `compile`, a node's builder also compiles the native code, without a device; that
+    takes as long as the build, and needs the role SUBMIT. The call's deadline, or a caller that disconnects, ends it.
+    Errors:
+      PERMISSION_DENIED: `compile` is set and the caller may not submit work.
+      RESOURCE_EXHAUSTED: too many calls with `compile` wait, of all clients or of this one; RetryInfo says when to try
+        again.
+      UNAVAILABLE: the scheduler is shutting down. Try again.
     """
 
 class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -247,7 +259,13 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_service_pb2.ValidateRequestResponse, _abc.Awaitable[_scheduler_service_pb2.ValidateRequestResponse]]:
         """ValidateRequest says what is wrong with the fields of a request, without running anything: what Evaluate would answer
-        at once. It parses no source.
+        at once. It parses no source. With `compile`, a node's builder also compiles the native code, without a device; that
+        takes as long as the build, and needs the role SUBMIT. The call's deadline, or a caller that disconnects, ends it.
+        Errors:
+          PERMISSION_DENIED: `compile` is set and the caller may not submit work.
+          RESOURCE_EXHAUSTED: too many calls with `compile` wait, of all clients or of this one; RetryInfo says when to try
+            again.
+          UNAVAILABLE: the scheduler is shutting down. Try again.
         """
 
 def add_SchedulerServiceServicer_to_server(servicer: SchedulerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
