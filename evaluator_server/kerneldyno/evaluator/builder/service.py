@@ -4,7 +4,8 @@ Frames from the server: `build` (attempt, request), `cancel` (attempt), `places`
 on), `shutdown`. To the server: `ready`, or `fatal`
 before the exit; `built` for each attempt; `stats` every second. `built` names the libraries in the cache by the digest
 of their build. It has a result only if the candidate cannot be imported because a build has failed, or if a build was
-too slow. In every other case the attempt goes on to a device, where its runner builds what is missing.
+too slow. In every other case the attempt goes on to a device, where its runner builds what is missing; `left` names the
+libraries that were left to it, with the reasons, and `broken` says why nobody knows what is missing.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from ..judge.runners import ladder
 from ..judge.runners.handle import RunnerStartError
 from ..judge.runners.pool import Pool
 from ..shared import wire
-from ..shared.native_build import NativeBuild
 from ..shared.spec import EvalSpec
 from ..walls import namespaces, root
 from .cache import BuildCache
@@ -121,13 +121,15 @@ class Service:
                     return
 
     async def _serve_attempt(self, attempt: str, request: wire.Frame) -> None:
-        answer: wire.Frame = {"builds": [], "libraries": [], "failures": {}, "result": None}
+        answer: wire.Frame = {"builds": [], "libraries": [], "failures": {}, "result": None, "left": [], "broken": ""}
         try:
             await self._build(read_request(frames.request(request)), answer)
         except RunnerStartError as error:
             _log.warning("event=build_process_failed detail=%r", str(error)[:500])
-        except Exception:  # the attempt must go on
+            answer["broken"] = f"a process of the builder did not start: {verdict.clean(str(error), 500)}"
+        except Exception as error:  # the attempt must go on
             _log.exception("event=builder_error attempt=%s", attempt)
+            answer["broken"] = f"the builder failed: {type(error).__name__}"
         finally:
             self._attempts.pop(attempt, None)
         self._send({"op": "built", "attempt": attempt, **answer})
@@ -160,8 +162,11 @@ class Service:
                 elif isinstance(each, Built):
                     answer["builds"].append(_plain(_report(each)))
                     answer["libraries"].append([build.digest, each.library.key])
+                elif isinstance(each, NotBuiltError):
+                    _log.info("event=not_built name=%s reason=%r", build.name, str(each)[:500])
+                    answer["left"].append([verdict.clean(build.name, 200), verdict.clean(str(each), 500)])
                 else:
-                    _note(build, each)
+                    raise each
             if not failed or answer["result"] is not None:
                 return
 
@@ -199,13 +204,6 @@ def _report(built: Built) -> pb.NativeBuild:
     for name, seconds in library.steps:
         report.steps.add(name=verdict.clean(name, 200), seconds=seconds)
     return report
-
-
-def _note(build: NativeBuild, error: BaseException) -> None:
-    if isinstance(error, NotBuiltError):
-        _log.info("event=not_built name=%s reason=%r", build.name, str(error)[:500])
-        return
-    raise error
 
 
 def _plain(message: Any) -> Any:

@@ -39,6 +39,10 @@ class BuildOutcome:
     libraries: dict[str, Any] = field(default_factory=dict)
     #: The verdict, if the candidate cannot be imported because a build has failed.
     result: pb.EvalResult | None = None
+    #: Libraries that the builder left to the candidate's own process: their names, and why.
+    left: list[tuple[str, str]] = field(default_factory=list)
+    #: Why the builder did not find out which libraries there are; empty if it did.
+    broken: str = ""
 
 
 class Attempt:

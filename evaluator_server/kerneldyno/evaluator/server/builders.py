@@ -2,6 +2,7 @@
 
 The node submits attempts, and gets each back once: with the libraries that were built, or with the candidate's verdict.
 If the builder dies, hangs or must not serve, attempts come back without libraries, and their runners build in lanes.
+What is built without an attempt (`build_checks`) waits in the same line, and comes back in the same way.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,7 @@ _PROCESSORS_A_BUILD = 2
 _LEAST_PART = 0.125
 _SHUTDOWN_SECONDS = 2.0
 _READ_BUFFER = 1024 * 1024
+_NO_ANSWER = "the builder ended before it answered, or did not start; the evaluator's log says why"
 _BROKEN_PROTOCOL = (wire.ProtocolError, json_format.ParseError, LookupError, TypeError, ValueError, AttributeError)
 
 
@@ -84,6 +87,15 @@ class BuilderSettings:
         return [*self.builder_command, *own, *cache, f"--architecture={self.architecture}", *common]
 
 
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What is being built: a request, since when (wall clock, seconds), and who gets the outcome."""
+
+    request: pb.EvalRequest
+    since: float
+    done: Callable[[BuildOutcome], None]
+
+
 class Builders:
     """The builders of one node. `run` runs as long as the server; the same event loop calls all other methods."""
 
@@ -94,8 +106,8 @@ class Builders:
         self._settings = settings
         self._done = done
         self._metrics = metrics
-        #: Attempts that are being built, and since when (wall clock, seconds).
-        self._building: dict[str, tuple[Attempt, float]] = {}
+        #: What is being built, or waits for it, by token.
+        self._building: dict[str, _Work] = {}
         self._wanted = asyncio.Event()
         #: To a builder that is ready, and to one that may not be ready yet.
         self._writer: asyncio.StreamWriter | None = None
@@ -114,18 +126,28 @@ class Builders:
 
     @property
     def building(self) -> int:
-        """Return how many attempts are being built or wait for it."""
+        """Return how many requests are being built or wait for it."""
         return len(self._building)
 
     def submit(self, attempt: Attempt) -> None:
         """Have an attempt's native code built. It comes back by `done`, perhaps at once."""
         attempt.move(pb.STAGE_BUILDING)
-        self._building[attempt.token] = (attempt, time.time())
+        self.build(attempt.token, attempt.request, partial(self._done, attempt))
+
+    def build(self, token: str, request: pb.EvalRequest, done: Callable[[BuildOutcome], None]) -> None:
+        """Have the native code of a request built. `done` gets the outcome exactly once, perhaps at once.
+
+        Args:
+            token: Names it here; no attempt and no other request may have the same one.
+            request: The effective request.
+            done: Takes the outcome.
+        """
+        self._building[token] = _Work(request, time.time(), done)
         self._wanted.set()
         if not self.places:
-            self._return(attempt.token)
+            self._return(token)
         elif self._writer is not None:
-            self._order(attempt)
+            self._order(token)
 
     def share(self, busy_lanes: int, lanes: int) -> None:
         """Leave processors to the candidates in busy lanes: the more of all lanes are busy, the fewer builds begin."""
@@ -134,13 +156,13 @@ class Builders:
             self._places_now = places
             self._tell_places()
 
-    def cancel(self, attempt: Attempt) -> None:
-        """End the building of an attempt, which comes back at once. Ignore attempts that are not being built."""
-        if attempt.token not in self._building:
+    def cancel(self, token: str) -> None:
+        """End the building of an attempt or request, which comes back at once. Ignore what is not being built."""
+        if token not in self._building:
             return
         if self._writer is not None:
-            wire.write_frame(self._writer, {"op": "cancel", "attempt": attempt.token})
-        self._return(attempt.token)
+            wire.write_frame(self._writer, {"op": "cancel", "attempt": token})
+        self._return(token)
 
     async def run(self) -> None:
         """Keep a builder running until cancelled."""
@@ -217,8 +239,8 @@ class Builders:
                         self._writer, self._hopeful = self._starting, True
                         _log.info("event=builder_ready places=%d", self._settings.places)
                         self._tell_places()
-                        for attempt, _ in list(self._building.values()):
-                            self._order(attempt)
+                        for token in list(self._building):
+                            self._order(token)
                     case "built":
                         self._return(str(frame["attempt"]), frame)
                     case "stats":
@@ -245,21 +267,21 @@ class Builders:
         with contextlib.suppress(OSError):  # it has ended
             os.sched_setaffinity(self._zygote.pid, processors)  # what it forks inherits it
 
-    def _order(self, attempt: Attempt) -> None:
+    def _order(self, token: str) -> None:
         assert self._writer is not None
-        request = jsonio.request_to_json(attempt.request)
-        wire.write_frame(self._writer, {"op": "build", "attempt": attempt.token, "request": request})
+        request = jsonio.request_to_json(self._building[token].request)
+        wire.write_frame(self._writer, {"op": "build", "attempt": token, "request": request})
 
     def _return(self, token: str, answer: wire.Frame | None = None) -> None:
         """Give an attempt back, with what the builder answered, or without libraries."""
         if token not in self._building:  # it was cancelled
             return
-        attempt, since = self._building[token]
-        outcome = self._read_answer(answer or {}, since)
+        work = self._building[token]
+        outcome = self._read_answer({"broken": _NO_ANSWER} if answer is None else answer, work.since)
         del self._building[token]
         for build in outcome.builds:
             self._metrics.built(build)
-        self._done(attempt, outcome)
+        work.done(outcome)
 
     def _read_answer(self, answer: wire.Frame, since: float) -> BuildOutcome:
         span = pb.StageSpan(stage=pb.STAGE_BUILDING)
@@ -273,4 +295,6 @@ class Builders:
             [json_format.ParseDict(said, pb.NativeBuild()) for said in answer.get("builds", [])],
             {"built": built, "failures": dict(answer.get("failures", {}))},
             None if result is None else jsonio.result_from_json(result),
+            [(str(name), str(reason)) for name, reason in answer.get("left", [])],
+            str(answer.get("broken", "")),
         )

@@ -172,13 +172,16 @@ class Node:
         """Raise LanesFullError if too many attempts wait for the builders, or for a lane."""
         lanes, waiting = self.description.lanes, len(self._line)
         if builders is not None and builders.places:
-            if builders.building >= max(lanes, builders.places) + builders.places:
-                text = (
-                    f"all {builders.places} builders are busy and {builders.building - builders.places} attempts wait"
-                )
-                raise errors.LanesFullError(text, retry_seconds=_RETRY_SECONDS)
+            self.require_builder()
         elif waiting >= lanes + self.description.builders and self._line.place(attempt) is None:
             text = f"all {lanes} lanes are busy and {waiting} attempts wait"
+            raise errors.LanesFullError(text, retry_seconds=_RETRY_SECONDS)
+
+    def require_builder(self) -> None:
+        """Raise LanesFullError if too much waits for the builders."""
+        builders, lanes = self.builders, self.description.lanes
+        if builders is not None and builders.building >= max(lanes, builders.places) + builders.places:
+            text = f"all {builders.places} builders are busy and {builders.building - builders.places} attempts wait"
             raise errors.LanesFullError(text, retry_seconds=_RETRY_SECONDS)
 
     def _built(self, attempt: Attempt, outcome: BuildOutcome) -> None:
@@ -236,7 +239,7 @@ class Node:
         if self._line.remove(attempt):
             self.finished(attempt, failure_results.cancelled())
         if self.builders is not None:
-            self.builders.cancel(attempt)
+            self.builders.cancel(attempt.token)
         for cell in self.cells:
             cell.cancel(attempt)
         self._dispatch()
@@ -253,7 +256,7 @@ class Node:
                 cell.cancel(attempt)
             self.finished(attempt, failure_results.infrastructure_error(cause, detail, retryable=True))
             if self.builders is not None:
-                self.builders.cancel(attempt)
+                self.builders.cancel(attempt.token)
 
     def drain(self) -> None:
         """Refuse new work from now on."""

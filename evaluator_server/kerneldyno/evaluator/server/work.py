@@ -18,6 +18,7 @@ from kerneldyno.rpc import errors, trace_context
 from kerneldyno.v1 import fleet_service_pb2 as pb
 
 from .attempt import Attempt
+from .build_checks import BuildChecks
 from .node import Node
 
 if TYPE_CHECKING:  # the generated module has it for type checkers only
@@ -46,6 +47,8 @@ class Work:
         self._instance_id = instance_id
         self._unsent: dict[str, Attempt] = {}
         self._refusals: list[pb.AttemptRefusal] = []
+        self._checks = BuildChecks(node, self._checked)
+        self._reports: list[pb.BuildReport] = []
         self._changed = asyncio.Event()
         self._closing = False
         self._no_stream = asyncio.Event()
@@ -84,6 +87,7 @@ class Work:
         self._no_stream.clear()
         self._unsent = {attempt.token: attempt for attempt in self._node.attempts.held()}
         self._refusals = []  # the scheduler assigns again what the node does not hold
+        self._reports = []
         try:
             async with asyncio.TaskGroup() as group:
                 writing = group.create_task(self._write(call))
@@ -91,6 +95,7 @@ class Work:
                 writing.cancel()
             return ending
         finally:
+            self._checks.cancel_all()
             call.cancel()
             self._no_stream.set()
 
@@ -114,6 +119,10 @@ class Work:
             self._node.forget(token)
         for assignment in response.assignments:
             self._take(assignment)
+        for build_id in response.cancel_build_ids:
+            self._checks.cancel(build_id)
+        for order in response.build_orders:
+            self._checks.take(order)
 
     def _take(self, assignment: pb.Assignment) -> None:
         token = assignment.attempt_token
@@ -130,6 +139,10 @@ class Work:
 
     # Up
 
+    def _checked(self, report: pb.BuildReport) -> None:
+        self._reports.append(report)
+        self._changed.set()
+
     def _follow(self, attempt: Attempt) -> None:
         """Record that the scheduler must still be told the attempt's latest snapshot."""
         self._unsent[attempt.token] = attempt
@@ -137,13 +150,16 @@ class Work:
 
     async def _write(self, call: Call) -> None:
         message = pb.WorkRequest(
-            node_id=self._node.node_id, instance_id=self._instance_id, held_attempt_tokens=list(self._unsent)
+            node_id=self._node.node_id,
+            instance_id=self._instance_id,
+            held_attempt_tokens=list(self._unsent),
+            takes_build_orders=True,
         )
         try:
             while True:
                 self._fill(message)
                 await call.write(message)
-                if not self._unsent and not self._refusals:
+                if not self._unsent and not self._refusals and not self._reports:
                     if self._closing:
                         break
                     self._changed.clear()
@@ -157,6 +173,9 @@ class Work:
         message.refusals.extend(self._refusals)
         self._refusals.clear()
         size = 0
+        while self._reports and size < _MESSAGE_BYTES:
+            size += self._reports[0].ByteSize()
+            message.build_reports.append(self._reports.pop(0))
         while self._unsent and size < _MESSAGE_BYTES:
             attempt = self._unsent.pop(next(iter(self._unsent)))
             if attempt.held:
