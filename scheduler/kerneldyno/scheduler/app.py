@@ -22,6 +22,7 @@ from kerneldyno.scheduler.failpoints import failpoint
 from kerneldyno.scheduler.probes import PROBES
 from kerneldyno.scheduler.roles import ActiveRole
 from kerneldyno.scheduler.service.admission import Admission
+from kerneldyno.scheduler.service.build_orders import BuildOrders
 from kerneldyno.scheduler.service.cluster_watch import ClusterWatch
 from kerneldyno.scheduler.service.dispatcher import Dispatcher
 from kerneldyno.scheduler.service.fleet_servicer import FleetServicer
@@ -105,14 +106,15 @@ async def running(
     admission = Admission(
         core, store, journal, settings, metrics, new_name, trace=traced.request_trace if traced else None
     )
-    dispatcher = Dispatcher(core, journal, trace=traced.attempt_trace if traced else client_trace)
+    build_orders = BuildOrders(core, new_name, settings.lease_seconds)
+    dispatcher = Dispatcher(core, journal, build_orders, trace=traced.attempt_trace if traced else client_trace)
     watch = ClusterWatch(core, journal)
     core.observers += [TransitionLog(), metrics, dispatcher, admission, watch]
     if traced is not None:
         core.observers.append(traced)
 
     server = serving.make_server(ServerInterceptor(registry, SERVICES, settings.security.gate(settings.listen), role))
-    add_SchedulerServiceServicer_to_server(SchedulerServicer(admission), server)
+    add_SchedulerServiceServicer_to_server(SchedulerServicer(admission, build_orders), server)
     add_FleetServiceServicer_to_server(FleetServicer(admission, dispatcher, watch), server)
     add_RewardServiceServicer_to_server(RewardServicer(admission), server)
     names = [service.full_name for service in SERVICES]

@@ -14,6 +14,8 @@ in a comment. The fake scheduler and scripted nodes read these words:
     field=entry_point       field of an INVALID request; kernel_code otherwise
     memory=host             memory that is too small, of PROBLEM_TOO_LARGE; device otherwise
     size=1000               length of the message, in characters
+    compiles=FAILED         state of a Compilation, without STATE_; COMPILED otherwise
+    prints=no_such_name     what the compilers say if it is FAILED
     again.speedup=2         (or any other word) replaces `speedup` in the second measurement of an anomalous speedup
 
 scripted_node.py lists the words that only nodes know. Pure.
@@ -25,7 +27,7 @@ from collections.abc import Mapping
 
 from kerneldyno.rpc.turns import AGAIN
 from kerneldyno.testing import results
-from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
+from kerneldyno.v1.evaluation_pb2 import Compilation, EvalRequest, EvalResult
 
 Script = Mapping[str, str]
 
@@ -111,3 +113,25 @@ def _correct(script: Script, speedup: float) -> EvalResult:
     elif speedup and end_to_end:
         results.add_end_to_end(made, float(end_to_end))
     return made
+
+
+def compilation(script: Script) -> Compilation:
+    """Return what a script says about its native code.
+
+    Raises:
+        ValueError: there is no such state.
+    """
+    state = Compilation.State.Value(f"STATE_{script.get('compiles', 'COMPILED')}")
+    found = Compilation(state=state, seconds=0.5, node_id="scripted")
+    if state == Compilation.STATE_COMPILED:
+        found.builds.add(name="native", headers="HEADERS_FULL", seconds=0.5)
+    elif state == Compilation.STATE_FAILED:
+        found.builds.add(name="native", failed=True)
+        found.error.stage, found.error.type, found.error.message = (
+            "load",
+            "RuntimeError",
+            script.get("prints", "scripted"),
+        )
+    elif state == Compilation.STATE_NOT_COMPILED:
+        found.reason, found.detail = Compilation.REASON_NO_BUILDER, "scripted"
+    return found

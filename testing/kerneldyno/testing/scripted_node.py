@@ -8,6 +8,7 @@ lists its words. Only nodes know these:
     refuse=FULL             the node refuses the assignment: FULL, DRAINING, INVALID or NO_MATCHING_DEVICE
     die=1                   the node dies; `python -m kerneldyno.testing` dies with all its nodes
     needs=20                GiB: PROBLEM_TOO_LARGE on a device with less memory; `says=no` hides the number
+    builds=hang             a build order is not answered; `lost`, `busy` (once) and `die` are other ways to answer it
     node=n1                 `refuse`, `die` and an INFRASTRUCTURE_ERROR happen on this node only
 
 `async with node(scheduler, "n1", lanes=2)` runs one in this process, `python -m kerneldyno.testing` many in a process of
@@ -80,6 +81,9 @@ class ScriptedNode:
     mean_seconds: float = 0.0
     spread: float = 0.0
     """Attempts without `sleep` take `mean_seconds` times a factor, evenly distributed from 1 - spread to 1 + spread."""
+    builders: int = 0
+    """Candidates that it builds at once."""
+    takes_build_orders: bool = True
     speedup: float = 0.0
     """Speedup of a CORRECT candidate whose script does not say; 0 for none."""
     credentials: Credentials = credentials.NONE
@@ -101,6 +105,9 @@ class ScriptedNode:
     """Attempts that were cancelled before they had a result."""
     acknowledged: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    built: list[str] = field(default_factory=list)
+    builds_cancelled: list[str] = field(default_factory=list)
+    """Build orders that came, and those that were cancelled, by the names of their work."""
     duplicates: list[str] = field(default_factory=list)
     attempts: dict[str, Held] = field(default_factory=dict)
     """All attempts that the node holds, by token."""
@@ -116,6 +123,8 @@ class ScriptedNode:
         self._waiting: deque[Held] = deque()
         self._unsent: dict[str, None] = {}
         self._refusals: list[Refusal] = []
+        self._orders: dict[str, str] = {}
+        self._build_reports: list[fleet_service_pb2.BuildReport] = []
         self._to_send, self._registered, self._news = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._listener: socket.socket | None = None
         self._running: asyncio.Task[None] | None = None
@@ -171,6 +180,7 @@ class ScriptedNode:
             environment=self.environment,
             labels=self.labels,
             profiling=self.profiling,
+            builders=self.builders,
         )
         for index in range(self.devices):
             report.devices.add(
@@ -224,7 +234,7 @@ class ScriptedNode:
 
     async def _stream(self, call: Any) -> None:
         self.streams += 1
-        self._unsent, self._refusals = dict.fromkeys(self.attempts), []
+        self._unsent, self._refusals, self._build_reports, self._orders = dict.fromkeys(self.attempts), [], [], {}
         try:
             async with asyncio.TaskGroup() as group:
                 reader = group.create_task(self._read(call))
@@ -245,10 +255,18 @@ class ScriptedNode:
                     self._cancel(token)
                 for token in response.acknowledged_attempt_tokens:
                     self._acknowledge(token)
+                for order in response.build_orders:
+                    self._build(order)
+                self.builds_cancelled += [
+                    self._orders.pop(id) for id in response.cancel_build_ids if id in self._orders
+                ]
 
     async def _write(self, call: Any, reader: asyncio.Task[None]) -> None:
         message = fleet_service_pb2.WorkRequest(
-            node_id=self.node_id, instance_id=self.instance_id, held_attempt_tokens=self.attempts
+            node_id=self.node_id,
+            instance_id=self.instance_id,
+            held_attempt_tokens=self.attempts,
+            takes_build_orders=self.takes_build_orders,
         )
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the reader gets the reason
             while True:
@@ -259,7 +277,7 @@ class ScriptedNode:
                     self.breaks -= 1
                     reader.cancel()
                     return
-                if not self._unsent and not self._refusals:
+                if not self._unsent and not self._refusals and not self._build_reports:
                     self._to_send.clear()
                     await self._to_send.wait()
                 await self._while_silent()
@@ -269,6 +287,8 @@ class ScriptedNode:
         """Add to `message` the present state of each attempt that the scheduler has not been told."""
         message.refusals.extend(self._refusals)
         self._refusals.clear()
+        message.build_reports.extend(self._build_reports)
+        self._build_reports.clear()
         size = 0
         while self._unsent and size < BATCH_BYTES:
             token = next(iter(self._unsent))
@@ -290,6 +310,27 @@ class ScriptedNode:
     async def _while_silent(self) -> None:
         while self.silent:  # noqa: ASYNC110 - a test sets it
             await asyncio.sleep(SHORTEST_PAUSE / 5)
+
+    # Build orders
+
+    def _build(self, order: fleet_service_pb2.BuildOrder) -> None:
+        script = scripts.read(order.request)
+        name, how = script.get("id") or order.build_id, script.get("builds", "") if self._is_meant(script) else ""
+        again = name in self.built
+        self.built.append(name)
+        report = fleet_service_pb2.BuildReport(build_id=order.build_id, compilation=scripts.compilation(script))
+        report.compilation.node_id = self.node_id
+        if how == "die":
+            self.die()
+            return
+        if how == "hang":
+            self._orders[order.build_id] = name
+            return
+        if how == "lost" or (how == "busy" and not again):
+            reason = evaluation_pb2.Compilation.Reason.Value({"lost": "REASON_NODE_LOST"}.get(how, "REASON_BUSY"))
+            report.compilation.state, report.compilation.reason = evaluation_pb2.Compilation.STATE_NOT_COMPILED, reason
+        self._build_reports.append(report)
+        self._to_send.set()
 
     # Attempts
 

@@ -23,6 +23,7 @@ from kerneldyno.scheduler.core.model import Attempt, Node, Verdict
 from kerneldyno.scheduler.core.observer import Observer
 from kerneldyno.scheduler.core.ports import ServedJournal
 from kerneldyno.scheduler.failpoints import failpoint
+from kerneldyno.scheduler.service.build_orders import BuildOrders
 from kerneldyno.scheduler.service.translate import invalid_result, verdict_of
 from kerneldyno.scheduler.telemetry.evaluation_spans import client_trace
 from kerneldyno.v1 import evaluation_pb2
@@ -49,17 +50,24 @@ class Dispatcher(Observer):
     """Carries out the decisions of the state machine about attempts."""
 
     def __init__(
-        self, core: Core, journal: ServedJournal, *, trace: Callable[[Attempt], TraceContext | None] = client_trace
+        self,
+        core: Core,
+        journal: ServedJournal,
+        build_orders: BuildOrders,
+        *,
+        trace: Callable[[Attempt], TraceContext | None] = client_trace,
     ) -> None:
         """Create the dispatcher.
 
         Args:
             core: The state machine.
             journal: Its journal.
+            build_orders: Builds without an evaluation, which use the same streams.
             trace: Returns the trace context that a node gets with an attempt.
         """
         self.core = core
         self.journal = journal
+        self.build_orders = build_orders
         self.trace = trace
         self._wake = asyncio.Event()
         self._streams: dict[str, WorkStream] = {}
@@ -112,8 +120,11 @@ class Dispatcher(Observer):
         self._spawn_probe(node, expect_listener=True)
         try:
             stream.reconcile(first)
+            if first.takes_build_orders:
+                self.build_orders.opened(stream)
             await stream.run(requests, context)
         finally:
+            self.build_orders.closed(stream)
             if self._streams.get(node.id) is stream:
                 del self._streams[node.id]
                 self.core.nodes.disconnect(node)
@@ -177,6 +188,9 @@ class WorkStream:
         self._core = dispatcher.core
         self._trace = dispatcher.trace
         self._journal = dispatcher.journal
+        self._builds = dispatcher.build_orders
+        self._build_orders: dict[str, pb.BuildOrder] = {}
+        self._build_cancels: list[str] = []
         self._assignments: dict[str, Attempt] = {}
         self._cancels: dict[str, None] = {}
         self._acknowledged: dict[str, None] = {}
@@ -193,6 +207,17 @@ class WorkStream:
         """Tell the node to kill an attempt."""
         if self._assignments.pop(token, None) is None:
             self._cancels[token] = None
+            self._changed.set()
+
+    def order_build(self, order: pb.BuildOrder) -> None:
+        """Send a build order."""
+        self._build_orders[order.build_id] = order
+        self._changed.set()
+
+    def cancel_build(self, build_id: str) -> None:
+        """Tell the node that nobody waits for a build order any more."""
+        if self._build_orders.pop(build_id, None) is None:
+            self._build_cancels.append(build_id)
             self._changed.set()
 
     def close(self, why: errors.KernelDynoError) -> None:
@@ -240,6 +265,8 @@ class WorkStream:
                 self._core.results.progress(event.attempt_token, event.stage, event.device)
         for refusal in message.refusals:
             self._refused(refusal)
+        for report in message.build_reports:
+            self._builds.reported(self, report)
 
     def _complete(self, token: str, verdict: Verdict) -> None:
         failpoint("on_result_received")
@@ -295,11 +322,20 @@ class WorkStream:
             failpoint(f"after_{kind}_sent")
 
     def _next_message(self) -> pb.WorkResponse | None:
-        if not (self._assignments or self._cancels or self._acknowledged):
+        builds = bool(self._build_orders or self._build_cancels)
+        if not (builds or self._assignments or self._cancels or self._acknowledged):
             return None
-        message = pb.WorkResponse(cancel_attempt_tokens=self._cancels, acknowledged_attempt_tokens=self._acknowledged)
-        self._cancels, self._acknowledged = {}, {}
+        message = pb.WorkResponse(
+            cancel_attempt_tokens=self._cancels,
+            acknowledged_attempt_tokens=self._acknowledged,
+            cancel_build_ids=self._build_cancels,
+        )
+        self._cancels, self._acknowledged, self._build_cancels = {}, {}, []
         size = 0
+        while self._build_orders and size < MESSAGE_BYTES:
+            order = self._build_orders.pop(next(iter(self._build_orders)))
+            message.build_orders.append(order)
+            size += order.ByteSize()
         while self._assignments and size < MESSAGE_BYTES:
             token = next(iter(self._assignments))
             attempt = self._assignments.pop(token)

@@ -8,13 +8,16 @@ from typing import Any
 
 from google.protobuf import duration_pb2
 
-from kerneldyno.rpc import errors, identity, validation
+from kerneldyno.rpc import auth, errors, identity, validation
 from kerneldyno.rpc.channel import MAX_MESSAGE_BYTES
+from kerneldyno.rpc.roles import Role
 from kerneldyno.rpc.validation import Violation
 from kerneldyno.rpc.version import VERSION
 from kerneldyno.scheduler.core.model import Evaluation, Key
 from kerneldyno.scheduler.service import client_scope, evaluation_pages
 from kerneldyno.scheduler.service.admission import Admission
+from kerneldyno.scheduler.service.build_check import BuildCheckCall
+from kerneldyno.scheduler.service.build_orders import BuildOrders
 from kerneldyno.scheduler.service.evaluate_once import EvaluateOnceCall
 from kerneldyno.scheduler.service.evaluate_stream import EvaluateStream
 from kerneldyno.scheduler.service.reward_stream import RewardStream
@@ -34,8 +37,9 @@ MAX_CANCEL_IDS = 10_000
 class SchedulerServicer(SchedulerServiceServicer):
     """The service of clients."""
 
-    def __init__(self, admission: Admission) -> None:
+    def __init__(self, admission: Admission, build_orders: BuildOrders) -> None:
         self._admission = admission
+        self._build_orders = build_orders
 
     async def Evaluate(  # type: ignore[override]  # noqa: N802
         self, request_iterator: AsyncIterator[pb.EvaluateRequest], context: Any
@@ -123,15 +127,20 @@ class SchedulerServicer(SchedulerServiceServicer):
     async def ValidateRequest(  # noqa: N802
         self, request: pb.ValidateRequestRequest, context: Any
     ) -> pb.ValidateRequestResponse:
-        """Say what is wrong with a request, without accepting it."""
+        """Say what is wrong with a request, without accepting it, and have its native code built if it asks for that."""
+        if request.compile:
+            auth.require(Role.SUBMIT, "have native code compiled")  # it costs a node's time, and runs the candidate
+        call = BuildCheckCall(self._admission, self._build_orders)
         if violations := self._admission.check(request.request, id_required=False):
             found = [FieldViolation(field=each.field, description=each.description) for each in violations]
-            return pb.ValidateRequestResponse(violations=found)
+            compilation = call.invalid(violations) if request.compile else None
+            return pb.ValidateRequestResponse(violations=found, compilation=compilation)
         full = validation.effective(request.request)
         return pb.ValidateRequestResponse(
             effective=full,
             digest=identity.digest(full).hex(),
             runnable=self._admission.core.fleet.offers.match(requirement_of(full)),
+            compilation=await call.run(full, request.client_id) if request.compile else None,
         )
 
     async def _find(self, client_id: str, request_id: str) -> Evaluation:
