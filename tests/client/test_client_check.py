@@ -48,3 +48,49 @@ class TestCheck:
         candidate.write_text("class Other: ...\n")
         ran = await invoke("check", reference, candidate, "--address", NOBODY)
         assert (ran.status, "kernel_code: defines no ModelNew" in ran.out) == (1, True)
+
+
+class TestCompile:
+    @staticmethod
+    def place(tmp_path: Path, words: str) -> tuple[Path, Path]:
+        """Write a reference and a candidate of two files, whose Python tells the fake scheduler what to answer."""
+        reference, candidate = tmp_path / "r.py", tmp_path / "c"
+        reference.write_text("class Model: ...\ndef get_inputs(): return []\n")
+        candidate.mkdir()
+        (candidate / "candidate.py").write_text(f"# {words}\nclass ModelNew: ...\n")
+        (candidate / "a.cpp").write_text("int a;")
+        return reference, candidate
+
+    async def test_what_compiles_has_its_times(self, scheduler: FakeFleet, tmp_path: Path) -> None:
+        named = (*self.place(tmp_path, ""), "--compile", "--address", scheduler.address)
+        ran = await run("check", *named)
+        assert ran.status == 0, ran.err
+        assert "compiled in 500 ms on scripted\n  native: full headers, 500 ms" in ran.out
+        told = (await run("check", *named, "--json")).json
+        assert (told["problems"], told["compilation"]["state"]) == ([], "STATE_COMPILED")
+        asked = await run("check", *named[:2], "--address", scheduler.address, "--json")
+        assert "compilation" not in asked.json, "nobody asked for it"
+
+    async def test_what_the_compilers_refuse_is_a_problem(self, scheduler: FakeFleet, tmp_path: Path) -> None:
+        named = (*self.place(tmp_path, "compiles=FAILED"), "--compile", "--address", scheduler.address)
+        ran = await invoke("check", *named)
+        assert ran.status == 1
+        assert "compile: does not compile:\nscripted\n" in ran.out
+        assert "valid: " not in ran.out
+        told = (await invoke("check", *named, "--json")).json
+        assert [problem["field"] for problem in told["problems"]] == ["compile"]
+        assert told["compilation"]["error"]["message"] == "scripted"
+
+    async def test_what_nobody_could_compile_says_why(self, scheduler: FakeFleet, tmp_path: Path) -> None:
+        named = self.place(tmp_path, "compiles=NOT_COMPILED")
+        ran = await invoke("check", *named, "--compile", "--address", scheduler.address)
+        assert (ran.status, ran.out.splitlines()[0]) == (1, "compile: not compiled, because scripted")
+        alone = await invoke("check", *named, "--compile", "--address", NOBODY)
+        assert alone.status == 1
+        assert "compile: not compiled, because no scheduler answered: give its --address, or --local" in alone.out
+
+    async def test_the_compilers_text_cannot_control_the_terminal(self, scheduler: FakeFleet, tmp_path: Path) -> None:
+        words = "compiles=FAILED prints=\x1b[2J[red]"
+        ran = await invoke("check", *self.place(tmp_path, words), "--compile", "--address", scheduler.address)
+        assert "[2J[red]" in ran.out
+        assert "\x1b" not in ran.out

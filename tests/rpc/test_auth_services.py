@@ -124,6 +124,9 @@ async def test_a_fleet_behind_certificates_and_tokens(place: Place) -> None:
                     await reader.drain("n1")
                 with pytest.raises(PermissionDeniedError, match="Evaluate needs the role submit"):
                     await anext(reader.evaluate(work, timeout=60))
+                assert not (await reader.validate(work[0])).violations
+                with pytest.raises(PermissionDeniedError, match="only submit may have native code compiled"):
+                    await reader.validate(work[0], compile=True)
             async with place.client(address, TOKENS["operate"]) as operator:
                 assert (await operator.drain("n1")).drained
             assert 'method=DrainNode node="n1" result=PERMISSION_DENIED' in await until_said(

@@ -127,7 +127,7 @@ def facts(result: EvalResult) -> Iterable[tuple[str, str]]:
     if result.HasField("coverage"):
         yield "coverage", f"{result.coverage:.1%} of device time in the candidate's kernels{_others(result.profile)}"
     for build in result.builds:
-        yield "build", _build(build)
+        yield "build", build_words(build)
     if result.HasField("correctness"):
         yield "correctness", _correctness(result)
     yield from _evidence(result)
@@ -290,7 +290,7 @@ def _memory(use: MemoryUse) -> str:
     return f"{size(use.planned_bytes)} planned{limit}"
 
 
-def _build(build: NativeBuild) -> str:
+def build_words(build: NativeBuild) -> str:
     """Return how native code was built: "native: lean headers, cached, 3.2 s"."""
     told = [
         "failed" if build.failed else "",

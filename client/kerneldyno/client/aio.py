@@ -72,6 +72,8 @@ DEFAULT_ADDRESS = "127.0.0.1:50051"
 
 #: Detail of the result of an EvaluateOnce call whose connection ended before the verdict.
 _CALLER_GONE = "the caller went away"
+#: Limit in seconds of a call that has native code compiled, if its caller gives none.
+_COMPILE_SECONDS = 600.0
 
 _log = logging.getLogger(__name__)
 
@@ -373,10 +375,25 @@ class AsyncClient:
         """Return the scheduler's limits and what its evaluators can do. This is also the cheapest connection test."""
         return await self._call(self._scheduler().GetCapabilities, SchedulerServiceGetCapabilitiesRequest())
 
-    async def validate(self, request: EvalRequest) -> ValidateRequestResponse:
-        """Return what is wrong with the fields of a request, and what it means in full; nothing is run."""
-        message = ValidateRequestRequest(request=request)
-        return await self._call(self._scheduler().ValidateRequest, message)
+    async def validate(
+        self, request: EvalRequest, *, compile: bool = False, timeout: float | None = None
+    ) -> ValidateRequestResponse:
+        """Return what is wrong with the fields of a request, and what it means in full; nothing is judged.
+
+        Args:
+            request: the request; its id may be empty.
+            compile: also have the native code compiled by a node's builder, without a device. `compilation` of the answer
+                says what became of it.
+            timeout: limit of the call, in seconds; without one `call_timeout`, and 600 with `compile`.
+
+        Raises:
+            PermissionDeniedError: `compile`, and the token may not submit work.
+            QueueFullError: `compile`, and too many builds wait.
+            DeadlineExceededError: the limit passed. The build is stopped.
+        """
+        message = ValidateRequestRequest(request=request, compile=compile, client_id=self.client_id if compile else "")
+        limit = _COMPILE_SECONDS if compile and timeout is None else timeout
+        return await self._call(self._scheduler().ValidateRequest, message, limit)
 
     async def nodes(self) -> _List[Node]:
         """List the registered evaluators, by id."""

@@ -166,9 +166,11 @@ class Client:
         """Do as AsyncClient.capabilities."""
         return self._run(self._client.capabilities())
 
-    def validate(self, request: EvalRequest) -> ValidateRequestResponse:
+    def validate(
+        self, request: EvalRequest, *, compile: bool = False, timeout: float | None = None
+    ) -> ValidateRequestResponse:
         """Do as AsyncClient.validate."""
-        return self._run(self._client.validate(request))
+        return self._run(self._client.validate(request, compile=compile, timeout=timeout))
 
     def nodes(self) -> _List[Node]:
         """Do as AsyncClient.nodes."""

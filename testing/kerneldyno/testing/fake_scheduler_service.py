@@ -14,8 +14,9 @@ from kerneldyno.rpc.errors import AlreadyFinishedError, EvaluationNotFoundError,
 from kerneldyno.rpc.identity import digest
 from kerneldyno.rpc.validation import Violation, effective, validate
 from kerneldyno.rpc.version import VERSION
+from kerneldyno.testing import script
 from kerneldyno.testing.fake_queue import Context, FakeEvaluation, FakeQueue, Send, refuse
-from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult, FieldViolation
+from kerneldyno.v1.evaluation_pb2 import Compilation, EvalRequest, EvalResult, FieldViolation
 from kerneldyno.v1.scheduler_service_pb2 import (
     CancelEvaluationRequest,
     CancelEvaluationResponse,
@@ -119,9 +120,16 @@ class FakeSchedulerService(SchedulerServiceServicer):
         found = self.violations(request.request)
         if found:
             told = [FieldViolation(field=each.field, description=each.description) for each in found]
-            return ValidateRequestResponse(violations=told)
+            answer = ValidateRequestResponse(violations=told)
+            if request.compile:
+                answer.compilation.state = Compilation.STATE_NOT_COMPILED
+                answer.compilation.reason = Compilation.REASON_INVALID_REQUEST
+            return answer
         full = effective(request.request)
-        return ValidateRequestResponse(effective=full, digest=digest(full).hex(), runnable=True)
+        answer = ValidateRequestResponse(effective=full, digest=digest(full).hex(), runnable=True)
+        if request.compile:
+            answer.compilation.CopyFrom(script.compilation(script.read(full)))
+        return answer
 
     def violations(self, request: EvalRequest) -> list[Violation]:
         """Return what the real scheduler would call malformed in `request`."""
