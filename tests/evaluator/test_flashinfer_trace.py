@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import struct
 from pathlib import Path
 from typing import Any
@@ -223,10 +224,72 @@ def test_what_cannot_be_read_is_said(
         fields(tmp_path, **arguments)
 
 
+def large(folder: Path, dtype: str, data: bytes, name: str = "large", size: int | None = None) -> dict[str, Any]:
+    """Write a safetensors file with one tensor, and return the input that is stored there."""
+    said = {"dtype": dtype, "shape": [1], "data_offsets": [0, len(data) if size is None else size]}
+    header = json.dumps({"it": said}).encode()
+    (folder / f"{name}.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + data)
+    return {"type": "safetensors", "path": f"{name}.safetensors", "tensor_key": "it"}
+
+
+def picking(rows: int, picked: int, which: dict[str, Any], **inputs: dict[str, Any]) -> dict[str, Any]:
+    """Return a workload that picks so many rows."""
+    found = line(rows, which)
+    found["workload"]["axes"]["picked"] = picked
+    found["workload"]["inputs"] |= inputs
+    return found
+
+
+def test_stored_inputs_beyond_a_workloads_value_are_judged(judge: Judge, tmp_path: Path) -> None:
+    """A kernel that reads other rows than the stored ones would be wrong."""
+    rows = [(7919 * i) % 500 for i in range(600)]
+    which = large(tmp_path, "I64", struct.pack("<600q", *rows))
+    weight = large(tmp_path, "F16", struct.pack("<48e", *(i / 16 for i in range(48))), "weight")
+    found = fields(tmp_path, solution(), [picking(500, 600, which, weight=weight), picking(501, 600, which)])
+    assert found["reference_code"].count('("int64", """') == 1, "both workloads use one text"
+    result = judged(judge, found)
+    assert result["outcome"] == "CORRECT", result["message"]
+    assert len(result["workloads"]) == 2
+    namespace: dict[str, Any] = {}
+    exec(found["reference_code"], namespace)
+    x, scales, chosen, eps = namespace["get_inputs"](found["workloads"][0]["value"])
+    assert (chosen.tolist(), eps) == (rows, 1e-6)
+    assert scales.tolist() == [i / 16 for i in range(48)]
+    assert (x.shape, str(chosen.dtype), str(scales.dtype)) == ((500, 48), "torch.int32", "torch.float32")
+    chosen.zero_()
+    assert namespace["get_inputs"](found["workloads"][0]["value"])[2].tolist() == rows, "each call makes its own"
+
+
 @pytest.mark.pure
-def test_stored_inputs_that_are_too_large_are_refused(tmp_path: Path) -> None:
-    header = json.dumps({"which": {"dtype": "I64", "shape": [600], "data_offsets": [0, 4800]}}).encode()
-    (tmp_path / "large.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(4800))
-    which = {"type": "safetensors", "path": "large.safetensors", "tensor_key": "which"}
-    with pytest.raises(UsageError, match="4800 bytes"):
+def test_short_inputs_stay_in_the_value_of_a_workload_with_a_long_one(tmp_path: Path, stored: dict[str, Any]) -> None:
+    weight = large(tmp_path, "F32", struct.pack("<900f", *([1 / 3] * 900)))
+    value = fields(tmp_path, solution(), [line(3, stored)])["workloads"][0]["value"]
+    long = fields(tmp_path, solution(), [picking(3, 3, stored, weight=weight)])["workloads"][0]["value"]
+    assert long["inputs"]["which"] == value["inputs"]["which"] == {"values": [4, 0, 2]}
+    assert list(long["inputs"]["weight"]) == ["stored"]
+
+
+@pytest.mark.pure
+def test_what_is_too_large_for_a_request_says_what_to_do(tmp_path: Path) -> None:
+    which = large(tmp_path, "U8", random.Random(0).randbytes(900_000))
+    with pytest.raises(UsageError, match=r"at most 1048576 \(1 MiB\) fit into a request. Split the file"):
+        fields(tmp_path, solution(), [line(3, which)])
+    which = large(tmp_path, "I32", bytes(4 << 20))
+    assert len(fields(tmp_path, solution(), [line(3, which)])["reference_code"]) < 20_000, "zeros are short"
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"dtype": "I32", "size": 65 << 20}, "at most 67108864 .64 MiB. are taken"),
+        ({"dtype": "I32", "size": 6000}, "ends before it does"),
+        ({"dtype": "I32", "size": -8}, "cannot be read as safetensors"),
+        ({"dtype": "U64"}, "has dtype U64; known are I64"),
+        ({"dtype": "I32", "size": "all"}, "cannot be read as safetensors"),
+    ],
+)
+def test_a_stored_tensor_that_cannot_be_taken(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    which = large(tmp_path, data=bytes(5000), **changes)
+    with pytest.raises(UsageError, match=words):
         fields(tmp_path, solution(), [line(3, which)])

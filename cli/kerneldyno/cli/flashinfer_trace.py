@@ -3,8 +3,8 @@
 A definition names axes, inputs, outputs and a reference `run`; each line of a workload file gives sizes of the variable
 axes and says where each input comes from; a solution has files and an entry point. The form is described at
 https://bench.flashinfer.ai/docs/flashinfer-trace. Everything is turned into the KernelBench form here, so evaluators need
-to know nothing of it. What the form cannot say in a request is refused: native entry points, and stored inputs that are
-larger than a workload's value may be.
+to know nothing of it. Stored inputs that do not fit into a workload's value become compressed text of the reference. What
+the form cannot say in a request is refused: native entry points, and stored inputs beyond the limit of a reference.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from __future__ import annotations
 import ast
 import json
 import pprint
-import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from kerneldyno.cli.common import UsageError, read_source
+from kerneldyno.cli.stored_inputs import StoredInputs, read_tensor
 from kerneldyno.rpc.validation import MAX_WORKLOAD_BYTES
 
 #: The form's dtypes, and torch's.
@@ -31,8 +31,8 @@ _DTYPES = {
     "float8_e5m2": "float8_e5m2",
 }
 _BACKENDS = {"triton": "triton", "python": "torch", "pytorch": "torch"}
-#: Formats of safetensors' dtypes for `struct`, of those that a request can hold as JSON.
-_STORED = {"I64": "q", "I32": "i", "I16": "h", "I8": "b", "U8": "B", "F64": "d", "F32": "f", "BOOL": "?"}
+#: Stored tensors whose JSON is longer than this (bytes) leave a workload's value if the value is too long.
+_SHORT_BYTES = 64
 
 _REFERENCE = '''{source}
 
@@ -69,6 +69,8 @@ def _input(given, shape, dtype, axes):
     size, dtype = [axes[axis] for axis in shape], getattr(_torch, dtype)
     if "values" in given:
         return _torch.tensor(given["values"], dtype=dtype).reshape(size)
+    if "stored" in given:
+        return _stored(given["stored"]).to(dtype).reshape(size)
     if dtype is _torch.bool:
         return _torch.randint(0, 2, size).bool()
     if not dtype.is_floating_point:
@@ -78,7 +80,7 @@ def _input(given, shape, dtype, axes):
 
 def get_init_inputs():
     return []
-'''
+{stored}'''
 
 _CANDIDATE = '''"""Calls the entry point of the solution {name}."""
 
@@ -128,10 +130,10 @@ def request_fields(definition: Path, solution: Path, workloads: Path | None) -> 
     defined = _object(definition)
     solved = _object(solution)
     found = _solution(solved, defined, solution)
-    found["reference_code"] = _reference(defined, definition)
+    kept = StoredInputs()
     lines = [] if workloads is None else read_source(workloads).splitlines()
     values = [
-        _workload(_parsed(line, f"{workloads}, line {number}"), defined, workloads)
+        _workload(_parsed(line, f"{workloads}, line {number}"), defined, workloads, kept)
         for number, line in enumerate(lines, 1)
         if line.strip()
     ]
@@ -143,6 +145,8 @@ def request_fields(definition: Path, solution: Path, workloads: Path | None) -> 
             )
         values = [{"name": str(defined["name"])[:100], "value": {"axes": {}, "inputs": {}}}]
     found["workloads"] = values
+    found["reference_code"] = _reference(defined, definition, kept.source())
+    kept.check(found["reference_code"], workloads)
     return found
 
 
@@ -188,7 +192,7 @@ def _need(data: Mapping[str, Any], field: str, path: Path | str) -> Any:
     return data[field]
 
 
-def _reference(defined: Mapping[str, Any], path: Path) -> str:
+def _reference(defined: Mapping[str, Any], path: Path, stored: str) -> str:
     for field in ("name", "axes", "reference"):
         _need(defined, field, path)
     return _REFERENCE.format(
@@ -197,6 +201,7 @@ def _reference(defined: Mapping[str, Any], path: Path) -> str:
         constant=pprint.pformat(_constant(defined)),
         inputs=pprint.pformat(_tensors(defined, "inputs", path), sort_dicts=False),
         outputs=pprint.pformat(list(_tensors(defined, "outputs", path))),
+        stored=stored,
     )
 
 
@@ -254,8 +259,13 @@ def _takes_outputs(source: str, function: str, inputs: int, outputs: int) -> boo
     return not least <= inputs <= most or least <= inputs + outputs <= most
 
 
-def _workload(line: Mapping[str, Any], defined: Mapping[str, Any], path: Path | None) -> dict[str, Any] | None:
-    """Return a workload of the request, or None if the line belongs to another definition."""
+def _workload(
+    line: Mapping[str, Any], defined: Mapping[str, Any], path: Path | None, kept: StoredInputs
+) -> dict[str, Any] | None:
+    """Return a workload of the request, or None if the line belongs to another definition.
+
+    Stored tensors are in its value; those that do not fit are added to `kept`, and the value names them.
+    """
     if line.get("definition") not in (None, defined["name"]):
         return None
     given = line.get("workload", line)
@@ -263,45 +273,23 @@ def _workload(line: Mapping[str, Any], defined: Mapping[str, Any], path: Path | 
     missing = [name for name, axis in defined["axes"].items() if axis.get("type") != "const" and name not in axes]
     if missing:
         raise UsageError(f"{path}: workload {given.get('uuid')} gives no size for {', '.join(missing)}")
-    inputs = {}
+    inputs, tensors = {}, {}
     for name, source in given.get("inputs", {}).items():
         if source.get("type") == "scalar":
             inputs[name] = {"value": source["value"]}
         elif source.get("type") == "safetensors":
-            inputs[name] = {"values": _stored(Path(source["path"]), source["tensor_key"], path)}
+            tensors[name] = tensor = read_tensor(Path(source["path"]), source["tensor_key"], path)
+            inputs[name] = {"values": tensor.numbers} if tensor.fits else {"stored": kept.add(tensor)}
         elif source.get("type") != "random":
             raise UsageError(
                 f"{path}: input {name} is of type {source.get('type')}; known are random, scalar, safetensors"
             )
     value = {"axes": axes, "inputs": inputs}
+    if len(json.dumps(value).encode()) > MAX_WORKLOAD_BYTES:
+        long = [name for name in tensors if len(json.dumps(inputs[name])) > _SHORT_BYTES]
+        inputs |= {name: {"stored": kept.add(tensors[name])} for name in long}
     if (size := len(json.dumps(value).encode())) > MAX_WORKLOAD_BYTES:
-        text = f"its stored inputs take {size} bytes as JSON, and at most {MAX_WORKLOAD_BYTES} fit into a request"
+        text = f"its axes and inputs take {size} bytes as JSON, and at most {MAX_WORKLOAD_BYTES} fit into a request"
         raise UsageError(f"{path}: workload {given.get('uuid')}: {text}")
     name = ", ".join(f"{axis}={size}" for axis, size in axes.items()) or str(given.get("uuid"))
     return {"name": name[:100], "value": value}
-
-
-def _stored(file: Path, key: str, beside: Path | None) -> Sequence[Any]:
-    """Return the numbers of a tensor in a safetensors file.
-
-    The file begins with the length of a JSON header (eight bytes), which names dtype, shape and place of each tensor
-    (https://huggingface.co/docs/safetensors). A relative path counts from the workloads' file.
-    """
-    if not file.is_absolute() and beside is not None:
-        file = beside.parent / file
-    try:
-        with open(file, "rb") as stream:
-            (length,) = struct.unpack("<Q", stream.read(8))
-            header = json.loads(stream.read(length))[key]
-            begin, end = header["data_offsets"]
-            form = _STORED[header["dtype"]]
-            if end - begin > MAX_WORKLOAD_BYTES:
-                raise UsageError(
-                    f"{file}: {key} has {end - begin} bytes; at most {MAX_WORKLOAD_BYTES} fit into a request"
-                )
-            stream.seek(8 + length + begin)
-            return list(struct.unpack(f"<{(end - begin) // struct.calcsize(form)}{form}", stream.read(end - begin)))
-    except KeyError as error:
-        raise UsageError(f"{file} has no tensor {key}, or it has a dtype that JSON cannot hold ({error})") from error
-    except (OSError, ValueError, struct.error) as error:
-        raise UsageError(f"{file} cannot be read as safetensors: {error}") from error
