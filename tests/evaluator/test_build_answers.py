@@ -23,6 +23,15 @@ def state(found: Compilation) -> str:
         (BuildOutcome(StageSpan(), broken="it died"), "NOT_COMPILED BUILDER_FAILED"),
         (BuildOutcome(StageSpan(), [NativeBuild(name="a")], left=[("b", "a flag")]), "NOT_COMPILED LEFT_TO_LANE"),
         (
+            BuildOutcome(
+                StageSpan(),
+                [NativeBuild(name="a", failed=True)],
+                {"failures": {"d": "CUDA_HOME environment variable is not set. Please set it"}},
+                EvalResult(outcome=EvalResult.COMPILE_ERROR),
+            ),
+            "NOT_COMPILED NO_BUILDER",
+        ),
+        (
             BuildOutcome(StageSpan(), [NativeBuild(name="a", failed=True)], {"failures": {"d": "no\udcff"}}),
             "FAILED",
         ),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from kerneldyno.client.aio import AsyncClient
 from kerneldyno.client.errors import DeadlineExceededError
@@ -183,6 +184,14 @@ async def test_a_builder_that_dies_is_named_and_the_next_check_finds_another(clu
     assert state(await call) == "NOT_COMPILED BUILDER_FAILED"
     found = await cluster.compile(request(**native(f"// after it\n{NATIVE_SOURCE}")))
     assert state(found) == "COMPILED"
+
+
+@pytest.mark.skipif(torch.version.cuda is not None, reason="this PyTorch may build CUDA")
+async def test_a_builder_without_cuda_does_not_blame_the_source(cluster: Cluster) -> None:
+    asked = request(**{**native(), "kernel_files": {"scale.cu": NATIVE_SOURCE}})
+    found = await cluster.compile(asked)
+    assert state(found) == "NOT_COMPILED NO_BUILDER"
+    assert "finds no CUDA" in found.detail
 
 
 async def test_the_command_line(cluster: Cluster, tmp_path: Path) -> None:

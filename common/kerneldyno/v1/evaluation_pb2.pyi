@@ -1705,7 +1705,9 @@ class Compilation(_message.Message):
         REASON_NO_NODE: Compilation._Reason.ValueType  # 2
         """No registered node that is connected and takes work has what the request asks for."""
         REASON_NO_BUILDER: Compilation._Reason.ValueType  # 3
-        """Such nodes have no builder that works, or their evaluators are too old to be asked."""
+        """Such nodes have no builder that works, or none with the compiler that a source needs, or their evaluators are too
+        old to be asked.
+        """
         REASON_NODE_LOST: Compilation._Reason.ValueType  # 4
         """The nodes that were asked went away. Ask again."""
         REASON_BUILDER_FAILED: Compilation._Reason.ValueType  # 5
@@ -1725,7 +1727,9 @@ class Compilation(_message.Message):
     REASON_NO_NODE: Compilation.Reason.ValueType  # 2
     """No registered node that is connected and takes work has what the request asks for."""
     REASON_NO_BUILDER: Compilation.Reason.ValueType  # 3
-    """Such nodes have no builder that works, or their evaluators are too old to be asked."""
+    """Such nodes have no builder that works, or none with the compiler that a source needs, or their evaluators are too
+    old to be asked.
+    """
     REASON_NODE_LOST: Compilation.Reason.ValueType  # 4
     """The nodes that were asked went away. Ask again."""
     REASON_BUILDER_FAILED: Compilation.Reason.ValueType  # 5

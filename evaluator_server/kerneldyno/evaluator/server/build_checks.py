@@ -21,6 +21,8 @@ from .node import Node
 #: Characters of the compilers' messages, and of the sentence about libraries that were left to the lane.
 _MAX_MESSAGE = 4096
 _MAX_DETAIL = 1000
+#: What torch says where it finds no CUDA. A source that prints it only hides from its author whether it compiles.
+_NO_CUDA = "CUDA_HOME environment variable is not set"
 
 
 class BuildChecks:
@@ -95,7 +97,10 @@ def compilation(outcome: BuildOutcome) -> pb.Compilation:
     """Return what a builder's answer says about the sources. Refused libraries count more than those that are missing."""
     found = pb.Compilation(builds=outcome.builds)
     result, refused = outcome.result, _messages(outcome)
-    if result is not None and result.outcome == pb.EvalResult.TIMEOUT:
+    if _NO_CUDA in refused:
+        text = "the builder of this node finds no CUDA, so it builds C++ only; there the candidate is a COMPILE_ERROR"
+        found.MergeFrom(not_compiled(pb.Compilation.REASON_NO_BUILDER, text))
+    elif result is not None and result.outcome == pb.EvalResult.TIMEOUT:
         found.state, found.detail = pb.Compilation.STATE_TIMED_OUT, result.message
     elif result is not None:
         found.state, found.detail = pb.Compilation.STATE_FAILED, result.message

@@ -24,8 +24,8 @@ from kerneldyno.v1 import fleet_service_pb2 as pb
 
 _log = logging.getLogger(__name__)
 
-#: Most orders that wait for a node, of all shares and of one.
-MAX_WAITING, MAX_WAITING_PER_SHARE = 256, 32
+#: Most orders that wait for a node, of all shares and of one. A request may have megabytes.
+MAX_WAITING, MAX_WAITING_PER_SHARE = 64, 16
 #: Nodes that may be lost under one order. Work that ends its nodes must not go round the whole fleet.
 MAX_LOSSES = 2
 #: Seconds for which a node that has no room gets no orders.
@@ -221,15 +221,23 @@ class BuildOrders:
         while placed:
             placed = False
             for share in sorted(self._waiting, key=lambda name: (self._starts.get(name, 0.0), name)):
-                line = self._waiting[share]
-                if line and len(line[0].lost) < MAX_LOSSES and (stream := self._choose(line[0])) is not None:
-                    order = line.popleft()
+                found = self._placeable(share)
+                if found is not None:
+                    order, stream = found
+                    self._waiting[share].remove(order)
                     self._now = max(self._now, self._starts.get(share, 0.0))
                     self._starts[share] = self._now + 1.0 / self._weights.get(share, 1.0)
                     order.stream = stream
                     stream.order_build(pb.BuildOrder(build_id=order.build_id, request=order.request))
                     placed = True
                     break
+
+    def _placeable(self, share: str) -> tuple[_Order, NodeStream] | None:
+        """Return the oldest order of a share that some node has room for, and the node's stream."""
+        for order in self._waiting[share]:
+            if len(order.lost) < MAX_LOSSES and (stream := self._choose(order)) is not None:
+                return order, stream
+        return None
 
     def _choose(self, order: _Order) -> NodeStream | None:
         """Return the stream of the node with room that is the least busy; a node that lost the order is the last."""
