@@ -42,6 +42,7 @@ class Timed:
     """
 
     parked = has_candidate = overdue = False
+    case = None
 
     def __init__(self, device: Used, judge: Quiet, slower: float, ended: float) -> None:
         self._device, self._quiet, self._slower, self._ended = device, judge, slower, ended
