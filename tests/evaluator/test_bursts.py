@@ -52,7 +52,8 @@ def get_inputs():
 def station(inputs: Inputs, slot_bytes: int) -> Station:
     arena_in = torch.zeros(SETS * inputs.set_bytes, dtype=torch.uint8)
     arena_out = torch.zeros(SETS * slot_bytes, dtype=torch.uint8)
-    return Station.over(CPU, inputs.structure, inputs.specs, arena_in, arena_out, sets=SETS, slots=SETS)
+    shapes = {"sets": SETS, "slots": SETS, "slot_bytes": slot_bytes}
+    return Station.over(CPU, inputs.structure, inputs.specs, arena_in, arena_out, **shapes)
 
 
 def bursts(seed: int = 0, reference: str = REFERENCE, *, gate: bool = False, queueable: int = 1 << 30) -> Bursts:

@@ -71,22 +71,21 @@ class Station:
         *,
         sets: int,
         slots: int,
-        slot_bytes: int = 0,
+        slot_bytes: int,
     ) -> Station:
-        """Divide two arenas into input sets and output slots; without `slot_bytes`, the slots take the whole second one."""
+        """Divide two arenas into input sets and output slots."""
         _, set_bytes = tree.layout(specs)
         return cls(
             device,
             arena_in,
             structure,
             [tree.views(arena_in[at * set_bytes : (at + 1) * set_bytes], specs) for at in range(sets)],
-            arena_out[: slots * slot_bytes or None].view(slots, -1),
+            _slots(arena_out, slots, slot_bytes),
         )
 
     def divided(self, arena_out: torch.Tensor, slots: int, slot_bytes: int) -> Station:
         """Return a station with the same inputs, and with output slots of another number and size in `arena_out`."""
-        outputs = arena_out[: slots * slot_bytes].view(slots, slot_bytes)
-        return Station(self.device, self.arena, self.structure, self.inputs, outputs)
+        return Station(self.device, self.arena, self.structure, self.inputs, _slots(arena_out, slots, slot_bytes))
 
     def arguments(self, structure: Any, specs: Sequence[tree.TensorSpec]) -> list[Any]:
         """Return positional arguments over the beginning of the arena.
@@ -110,6 +109,10 @@ class Station:
         for view, tensor in zip(self._places[key][slot], tensors, strict=False):  # no views if they do not fit
             view.copy_(tensor if tensor.dtype is view.dtype else small_floats.raw(tensor), non_blocking=True)
         return structure, tensors
+
+
+def _slots(arena: torch.Tensor, count: int, nbytes: int) -> torch.Tensor:
+    return arena[: count * nbytes].view(count, nbytes)
 
 
 def _shifts(count: int) -> list[int]:

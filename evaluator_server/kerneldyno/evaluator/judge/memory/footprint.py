@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...devices.base import Device
-from ..runners.side import Sizes
+from ..runners.side import CHECKED_SLOTS, Sizes
 
 #: Problems above one of these limits, in bytes and in operations, are examined by an excerpt of their rows.
 _LARGE_BYTES = 256 << 20
@@ -38,8 +38,7 @@ _MOST_SETS = 40
 #: would take more than this share of the device's memory: such large calls take so long that they are timed one by one.
 _MIN_SETS = 3
 _MIN_SETS_SHARE = 1 / 32
-#: Output slots. The judge also checks two earlier outputs; if outputs are larger than this, in bytes, only one.
-_MIN_SLOTS = 3
+#: Output slots if outputs are larger than this, in bytes: then the judge checks only one earlier output.
 _MIN_SLOTS_LARGE = 2
 _LARGE_OUTPUT = 1 << 30
 #: Numbers of input sets and output slots if the preferred ones do not fit. With one slot no earlier output is checked.
@@ -109,11 +108,11 @@ class Footprint:
 
     def kept(self, sizes: Sizes) -> int:
         """Return what outputs of earlier calls take in the candidate's process, where they are checked again."""
-        return (min(_MIN_SLOTS, sizes.slots) - 1) * max(self.outputs, self.widest_outputs)
+        return (min(CHECKED_SLOTS, sizes.slots) - 1) * max(self.outputs, self.widest_outputs)
 
     def beside(self, sizes: Sizes, *, timed: bool) -> int:
         """Return what an evaluation with such arenas takes in addition to the candidate's own allocations."""
-        wide = min(_MIN_SLOTS, sizes.slots) * self.widest_outputs
+        wide = min(CHECKED_SLOTS, sizes.slots) * self.widest_outputs
         arenas = max(sizes.sets * self.inputs, self.widest_inputs) + max(sizes.slots * self.outputs, wide)
         timing = self.ahead + self.reference_runner(sizes) if timed else 0
         return arenas + self.kept(sizes) + timing + self.judged
@@ -130,7 +129,7 @@ class Footprint:
         return next(fitting, smaller[-1])
 
     def _comfortable(self, device: Device, *, timed: bool) -> Sizes:
-        slots = _MIN_SLOTS_LARGE if self.outputs > _LARGE_OUTPUT else _MIN_SLOTS
+        slots = _MIN_SLOTS_LARGE if self.outputs > _LARGE_OUTPUT else CHECKED_SLOTS
         sets = 1
         if timed:
             budget = device.at_most(_ARENA_BUDGET[device.kind], _ARENA_SHARE)

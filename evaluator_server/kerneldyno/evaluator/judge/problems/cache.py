@@ -21,7 +21,6 @@ from ...devices.base import Device
 from ...shared.spec import EvalSpec
 from ...toolkits import Problem, toolkits
 from ...toolkits.torch_settings import TorchSettings, build
-from ..comparison.compare import Expected
 from ..memory.footprint import WITH_PRECISE, Footprint
 from ..memory.surplus import most_ahead
 from ..runners.lease import Lease
@@ -128,15 +127,11 @@ class BuiltProblem:
             device,
             number,
             vary,
-            like=UNJUDGED if rough else None,
+            like=trial.UNJUDGED if rough else None,
             method=self.method,
             spares=spares,
             stage=stage if spares else None,
         )
-
-
-#: A stand-in for an earlier answer if nothing will be compared.
-UNJUDGED = Expected(None, ())
 
 
 class Problems:
@@ -238,7 +233,7 @@ class Problems:
         inputs = draw(problem, device, 0)
         with device.measured() as used:
             # Measure nothing of the answer here. How large answers are compared is decided later.
-            first = trial.answer(problem, spec, device, 0, inputs, UNJUDGED)
+            first = trial.answer(problem, spec, device, 0, inputs, trial.UNJUDGED)
         working = 2 * (inputs.set_bytes + first.slot_bytes)
         if used.peak is not None:  # the copy of the inputs does not belong to the reference
             working = max(first.slot_bytes, used.peak - inputs.set_bytes)

@@ -11,13 +11,9 @@ from dataclasses import dataclass, replace
 from ...devices.base import Device
 from ...shared.spec import EvalSpec
 from ...toolkits import Problem
-from ..comparison.compare import Expected
 from ..memory.footprint import Footprint
 from . import trial
 from .inputs import draw
-
-#: A stand-in for an earlier answer, since nothing is compared.
-_UNJUDGED = Expected(None, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +39,7 @@ def with_all_cases(own: Footprint, problem: Problem, spec: EvalSpec, device: Dev
     most, held, widest_inputs, widest_outputs = own.inputs + own.working, own.inputs + own.outputs, 0, 0
     for number in range(1, problem.cases or 1):
         inputs = draw(problem, device, number)
-        outputs = trial.answer(problem, spec, device, number, inputs, _UNJUDGED).slot_bytes
+        outputs = trial.answer(problem, spec, device, number, inputs, trial.UNJUDGED).slot_bytes
         most = max(most, inputs.set_bytes + 2 * (inputs.set_bytes + outputs))
         held += inputs.set_bytes + outputs
         widest_inputs, widest_outputs = max(widest_inputs, inputs.set_bytes), max(widest_outputs, outputs)

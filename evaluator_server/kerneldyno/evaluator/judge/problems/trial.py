@@ -36,6 +36,9 @@ _CLEARLY_FINER = 0.3
 #: A copy of inputs larger than this, in bytes, is freed if it equals the inputs.
 _WORTH_SHARING = 64 << 20
 
+#: A stand-in for an earlier answer if nothing will be compared.
+UNJUDGED = Expected(None, ())
+
 #: Copies drawn inputs to where a runner will work on them.
 Stage = Callable[[Inputs], None]
 #: Returns a changed input tensor.

@@ -22,8 +22,8 @@ from .lease import Lease
 
 #: Time limit for a runner to open memory that the judge has made for it, in seconds.
 _REACHING_SECONDS = 60.0
-#: Most output slots while outputs are checked: the one of the call, and those of two earlier calls.
-_CHECKED_SLOTS = 3
+#: Output slots while outputs are checked: the one of the call, and those of two earlier calls.
+CHECKED_SLOTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Side(ABC):
         async with self._lease.work():
             inputs, timed = max(room, sizes.sets * sizes.set_bytes), sizes.slots * sizes.slot_bytes
             if widest > sizes.slot_bytes:
-                sizes = replace(sizes, slots=min(sizes.slots, _CHECKED_SLOTS), slot_bytes=widest)
+                sizes = replace(sizes, slots=min(sizes.slots, CHECKED_SLOTS), slot_bytes=widest)
             for number, size in enumerate((inputs, max(timed, sizes.slots * sizes.slot_bytes))):
                 self._arenas.append(self.device.new_arena(size, self.runner.descriptors, number))
             arena_in, arena_out = (arena.data for arena in self._arenas)

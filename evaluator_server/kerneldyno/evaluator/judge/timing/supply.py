@@ -23,7 +23,7 @@ from ...shared.spec import EvalSpec
 from ...toolkits import ReferenceFailure
 from ..memory.surplus import checks, drawn_ahead, kept_sets
 from ..problems import trial
-from ..problems.cache import UNJUDGED, BuiltProblem
+from ..problems.cache import BuiltProblem
 from ..problems.inputs import Inputs, draw
 
 #: If drawing the input sets of one burst takes longer than this, in seconds, earlier sets are changed and used again.
@@ -210,7 +210,7 @@ class Supply:
         drawn = draw(problem, self.device, number)
         if drawn.specs != self.specs or json.dumps(drawn.structure) != json.dumps(self.structure):
             return False
-        expected = trial.answer(problem, self.spec, self.device, number, drawn, UNJUDGED).expected
+        expected = trial.answer(problem, self.spec, self.device, number, drawn, trial.UNJUDGED).expected
         same = [leaf.spec for leaf in expected.leaves] == [leaf.spec for leaf in example.expected.leaves]
         return same and json.dumps(expected.structure) == json.dumps(example.expected.structure)
 
