@@ -37,7 +37,13 @@ class Made(References):
 
 
 def runner(pace: float) -> Runner:
-    return cast(Runner, SimpleNamespace(pace=pace, pace_class=0, has_ended=False))
+    fake = SimpleNamespace(pace=pace, pace_class=0, has_ended=False)
+
+    async def end() -> None:
+        fake.has_ended = True
+
+    fake.end = end
+    return cast(Runner, fake)
 
 
 @pytest.fixture
@@ -75,6 +81,20 @@ async def test_a_reference_that_is_left_in_the_midst_of_something_ends_once(pool
         await timed_beside(references, QUICK, fails=True)
     assert references.ended == [QUICK if twin else SLOW]
     assert len(references) == 0
+
+
+async def test_a_reference_that_one_lane_ends_stays_open_until_the_others_have_left(pool: Pool) -> None:
+    references = Made(pool, [QUICK, ALSO_QUICK])
+    spec, sizes = cast(Any, SimpleNamespace(problem_key="p")), cast(Any, SimpleNamespace(sets=3, slot_bytes=256))
+    known = cast(Any, SimpleNamespace(footprint=Footprint(1, 1, 1, 1, 1)))
+    async with references.beside(known, spec, sizes, runner(QUICK), full_queues=True) as waiting:
+        with pytest.raises(ZeroDivisionError):
+            await timed_beside(references, QUICK, fails=True)
+        assert waiting.runner.has_ended
+        assert references.ended == [], "its arenas are still in use"
+        assert await timed_beside(references, QUICK) == ALSO_QUICK, "the next candidate gets another one"
+    assert references.ended == [QUICK]
+    assert len(references) == 1
 
 
 async def test_the_next_candidates_get_the_class_for_which_a_reference_is_to_come(pool: Pool) -> None:

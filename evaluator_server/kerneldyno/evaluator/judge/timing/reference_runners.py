@@ -184,7 +184,9 @@ class References:
         async with lock:
             kept = self._kept.get(key)
             if kept is not None and kept.side.runner.has_ended:
-                await self._discard(self._kept.pop(key).side)
+                del self._kept[key]
+                if not kept.users:
+                    await self._discard(kept.side)
                 kept = None
             if kept is None:
                 made = await self._make(built, spec, sizes, candidate, full_queues=full_queues)
@@ -192,7 +194,7 @@ class References:
                 # A runner of another pace serves this candidate only: the next candidate may find one of its own pace.
                 if self._pool.class_of(kept.side.runner) == self._pool.class_of(candidate):
                     self._kept[key] = kept
-            if shared := key in self._kept:
+            if key in self._kept:
                 self._kept.move_to_end(key)
             kept.users += 1
         try:
@@ -200,12 +202,13 @@ class References:
         except BaseException:
             if kept.side.unanswered and self._kept.get(key) is kept:  # it is in the middle of an order
                 del self._kept[key]
-                await self._discard(kept.side)
+                await kept.side.runner.end()  # whoever waits to use it is told so by its first order
             raise
         finally:
             kept.users -= 1
             kept.last_used = time.monotonic()
-            if not shared:
+            # Its arenas stay open for the last one that uses it.
+            if self._kept.get(key) is not kept and not kept.users:
                 await self._discard(kept.side)
             await self._make_room()
 
