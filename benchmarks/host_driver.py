@@ -113,6 +113,11 @@ MEASURED = (
     Row("4 at once, mixed", _NEWER._replace(gpus=2, at_once=4), 317),
     Row("8 at once, half fail early", _NEWER._replace(batch=EARLY), 343),
     Row("4 at once, half fail early", _NEWER._replace(gpus=2, at_once=4, batch=EARLY), 584),
+    # A third host, the same day.
+    Row("8 at once, mixed", _NEWER, 247),
+    Row("2 at once, mixed", _NEWER._replace(gpus=4, at_once=2), 403),
+    Row("8 at once, half fail early", _NEWER._replace(batch=EARLY), 395),
+    Row("2 at once, half fail early", _NEWER._replace(gpus=4, at_once=2, batch=EARLY), 716),
 )
 #: Births a second by number of GPUs and births at once on each.
 BIRTHS = dict(zip(itertools.product((1, 2), (1, 2, 4, 8)), (5.9, 9.4, 11.5, 12.4, 9.2, 11.6, 12.9, 13.1), strict=True))
