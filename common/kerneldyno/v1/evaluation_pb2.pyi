@@ -34,6 +34,124 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _ProfileLevel:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ProfileLevelEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ProfileLevel.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PROFILE_LEVEL_UNSPECIFIED: _ProfileLevel.ValueType  # 0
+    """As `enable_profiling` says."""
+    PROFILE_LEVEL_NONE: _ProfileLevel.ValueType  # 1
+    """No profile."""
+    PROFILE_LEVEL_KERNELS: _ProfileLevel.ValueType  # 2
+    """Which kernels ran, whose they are, and for how long (EvalResult.profile)."""
+    PROFILE_LEVEL_COUNTERS: _ProfileLevel.ValueType  # 3
+    """The same, and hardware counters of the candidate's own kernels by Nsight Compute (EvalResult.counters). They cost
+    about ten seconds, while others may be judged. The energy of a call is measured as well.
+    """
+
+class ProfileLevel(_ProfileLevel, metaclass=_ProfileLevelEnumTypeWrapper):
+    """ProfileLevel says how much a profile tells."""
+
+PROFILE_LEVEL_UNSPECIFIED: ProfileLevel.ValueType  # 0
+"""As `enable_profiling` says."""
+PROFILE_LEVEL_NONE: ProfileLevel.ValueType  # 1
+"""No profile."""
+PROFILE_LEVEL_KERNELS: ProfileLevel.ValueType  # 2
+"""Which kernels ran, whose they are, and for how long (EvalResult.profile)."""
+PROFILE_LEVEL_COUNTERS: ProfileLevel.ValueType  # 3
+"""The same, and hardware counters of the candidate's own kernels by Nsight Compute (EvalResult.counters). They cost
+about ten seconds, while others may be judged. The energy of a call is measured as well.
+"""
+Global___ProfileLevel: _TypeAlias = ProfileLevel  # noqa: Y015
+
+class _Sanitize:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SanitizeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sanitize.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SANITIZE_UNSPECIFIED: _Sanitize.ValueType  # 0
+    """None."""
+    SANITIZE_NONE: _Sanitize.ValueType  # 1
+    """None."""
+    SANITIZE_WINNERS: _Sanitize.ValueType  # 2
+    """Those that were timed and are faster than their reference, by the speedup that counts."""
+    SANITIZE_ALL: _Sanitize.ValueType  # 3
+    """All that are right."""
+
+class Sanitize(_Sanitize, metaclass=_SanitizeEnumTypeWrapper):
+    """Sanitize says which right candidates run under compute-sanitizer. Each of its four tools (memcheck, racecheck,
+    initcheck, synccheck) runs a process of its own; together they cost about half a minute, while others may be judged.
+    """
+
+SANITIZE_UNSPECIFIED: Sanitize.ValueType  # 0
+"""None."""
+SANITIZE_NONE: Sanitize.ValueType  # 1
+"""None."""
+SANITIZE_WINNERS: Sanitize.ValueType  # 2
+"""Those that were timed and are faster than their reference, by the speedup that counts."""
+SANITIZE_ALL: Sanitize.ValueType  # 3
+"""All that are right."""
+Global___Sanitize: _TypeAlias = Sanitize  # noqa: Y015
+
+class _MemoryErrors:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _MemoryErrorsEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MemoryErrors.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    MEMORY_ERRORS_UNSPECIFIED: _MemoryErrors.ValueType  # 0
+    """MEMORY_ERRORS_REJECT."""
+    MEMORY_ERRORS_LABEL: _MemoryErrors.ValueType  # 1
+    """It stays CORRECT, and findings (M01 to M05) say what it did."""
+    MEMORY_ERRORS_REJECT: _MemoryErrors.ValueType  # 2
+    """It is INCORRECT; the evidence says what it did."""
+
+class MemoryErrors(_MemoryErrors, metaclass=_MemoryErrorsEnumTypeWrapper):
+    """MemoryErrors says what happens to a right candidate that broke a rule of memory."""
+
+MEMORY_ERRORS_UNSPECIFIED: MemoryErrors.ValueType  # 0
+"""MEMORY_ERRORS_REJECT."""
+MEMORY_ERRORS_LABEL: MemoryErrors.ValueType  # 1
+"""It stays CORRECT, and findings (M01 to M05) say what it did."""
+MEMORY_ERRORS_REJECT: MemoryErrors.ValueType  # 2
+"""It is INCORRECT; the evidence says what it did."""
+Global___MemoryErrors: _TypeAlias = MemoryErrors  # noqa: Y015
+
+class _CodeListing:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CodeListingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CodeListing.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CODE_LISTING_UNSPECIFIED: _CodeListing.ValueType  # 0
+    """Nothing."""
+    CODE_LISTING_NONE: _CodeListing.ValueType  # 1
+    """Nothing."""
+    CODE_LISTING_PTX: _CodeListing.ValueType  # 2
+    """PTX, the compiler's output before the assembler."""
+    CODE_LISTING_SASS: _CodeListing.ValueType  # 3
+    """SASS, the device's instructions."""
+    CODE_LISTING_ALL: _CodeListing.ValueType  # 4
+    """Both."""
+
+class CodeListing(_CodeListing, metaclass=_CodeListingEnumTypeWrapper):
+    """CodeListing says what comes back of the code of the candidate's kernels."""
+
+CODE_LISTING_UNSPECIFIED: CodeListing.ValueType  # 0
+"""Nothing."""
+CODE_LISTING_NONE: CodeListing.ValueType  # 1
+"""Nothing."""
+CODE_LISTING_PTX: CodeListing.ValueType  # 2
+"""PTX, the compiler's output before the assembler."""
+CODE_LISTING_SASS: CodeListing.ValueType  # 3
+"""SASS, the device's instructions."""
+CODE_LISTING_ALL: CodeListing.ValueType  # 4
+"""Both."""
+Global___CodeListing: _TypeAlias = CodeListing  # noqa: Y015
+
 class _ModuleMode:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -477,6 +595,10 @@ class EvalRequest(_message.Message):
     BASELINES_FIELD_NUMBER: _builtins.int
     MODULE_MODE_FIELD_NUMBER: _builtins.int
     LIBRARY_BASELINES_FIELD_NUMBER: _builtins.int
+    PROFILE_LEVEL_FIELD_NUMBER: _builtins.int
+    SANITIZE_FIELD_NUMBER: _builtins.int
+    MEMORY_ERRORS_FIELD_NUMBER: _builtins.int
+    CODE_LISTING_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The caller's name for this request, 1 to 200 printable characters, unique within the caller's client id. Results
     carry it. If the same id is sent again with the same body, the answer is the same result; with another body it is
@@ -581,6 +703,22 @@ class EvalRequest(_message.Message):
     """The mode in which modules are called, with the "kernelbench" toolkit. UNSPECIFIED means as the reference and the
     candidate construct them. That is training mode, as in KernelBench, unless their code chooses another one, and
     buffers are not compared.
+    """
+    profile_level: Global___ProfileLevel.ValueType
+    """How much a correct candidate's profile tells. UNSPECIFIED means PROFILE_LEVEL_KERNELS if `enable_profiling` is true,
+    and PROFILE_LEVEL_NONE otherwise. Profiles change no verdict.
+    """
+    sanitize: Global___Sanitize.ValueType
+    """Which right candidates run once more under the tools of compute-sanitizer, in a process of their own. UNSPECIFIED
+    means SANITIZE_NONE.
+    """
+    memory_errors: Global___MemoryErrors.ValueType
+    """What happens to a right candidate that broke a rule of memory: it wrote outside its tensors, read memory that it had
+    not written, or raced. UNSPECIFIED means MEMORY_ERRORS_REJECT.
+    """
+    code_listing: Global___CodeListing.ValueType
+    """What comes back of the code of a correct candidate's kernels. UNSPECIFIED means CODE_LISTING_NONE. Registers, spills
+    and shared memory come back in any case.
     """
     @_builtins.property
     def tolerance(self) -> Global___Tolerance:
@@ -719,10 +857,14 @@ class EvalRequest(_message.Message):
         baselines: _abc.Iterable[Global___ReferenceBackend.ValueType] | None = ...,
         module_mode: Global___ModuleMode.ValueType = ...,
         library_baselines: _abc.Iterable[Global___LibraryBaseline] | None = ...,
+        profile_level: Global___ProfileLevel.ValueType = ...,
+        sanitize: Global___Sanitize.ValueType = ...,
+        memory_errors: Global___MemoryErrors.ValueType = ...,
+        code_listing: Global___CodeListing.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "build_flags", b"build_flags", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "client_grace", b"client_grace", "device", b"device", "enable_profiling", b"enable_profiling", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "run_performance", b"run_performance", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "total_timeout", b"total_timeout", "trace_context", b"trace_context", "workloads_time", b"workloads_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "allowed_precision", b"allowed_precision", "backend", b"backend", "backward", b"backward", "baselines", b"baselines", "build_flags", b"build_flags", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "cases", b"cases", "cases_code", b"cases_code", "client_grace", b"client_grace", "device", b"device", "enable_profiling", b"enable_profiling", "entry_point", b"entry_point", "id", b"id", "kernel_code", b"kernel_code", "kernel_files", b"kernel_files", "labels", b"labels", "launch_mode", b"launch_mode", "library_baselines", b"library_baselines", "module_mode", b"module_mode", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "output_reuse", b"output_reuse", "precision", b"precision", "priority", b"priority", "provenance_policy", b"provenance_policy", "reference_backend", b"reference_backend", "reference_code", b"reference_code", "run_performance", b"run_performance", "salt", b"salt", "skip_cache", b"skip_cache", "speedup_kind", b"speedup_kind", "stress_inputs", b"stress_inputs", "stress_kinds", b"stress_kinds", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "toolkit", b"toolkit", "total_timeout", b"total_timeout", "trace_context", b"trace_context", "workloads", b"workloads", "workloads_time", b"workloads_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "allowed_precision", b"allowed_precision", "backend", b"backend", "backward", b"backward", "baselines", b"baselines", "build_flags", b"build_flags", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "cases", b"cases", "cases_code", b"cases_code", "client_grace", b"client_grace", "code_listing", b"code_listing", "device", b"device", "enable_profiling", b"enable_profiling", "entry_point", b"entry_point", "id", b"id", "kernel_code", b"kernel_code", "kernel_files", b"kernel_files", "labels", b"labels", "launch_mode", b"launch_mode", "library_baselines", b"library_baselines", "memory_errors", b"memory_errors", "module_mode", b"module_mode", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "output_reuse", b"output_reuse", "precision", b"precision", "priority", b"priority", "profile_level", b"profile_level", "provenance_policy", b"provenance_policy", "reference_backend", b"reference_backend", "reference_code", b"reference_code", "run_performance", b"run_performance", "salt", b"salt", "sanitize", b"sanitize", "skip_cache", b"skip_cache", "speedup_kind", b"speedup_kind", "stress_inputs", b"stress_inputs", "stress_kinds", b"stress_kinds", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "toolkit", b"toolkit", "total_timeout", b"total_timeout", "trace_context", b"trace_context", "workloads", b"workloads", "workloads_time", b"workloads_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__candidate_device_memory_bytes: _TypeAlias = _typing.Literal["candidate_device_memory_bytes"]  # noqa: Y015
     _WhichOneofArgType__candidate_device_memory_bytes: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes"]  # noqa: Y015
@@ -1287,6 +1429,11 @@ class EvalResult(_message.Message):
     WORKLOADS_FIELD_NUMBER: _builtins.int
     WORKLOAD_SUMMARY_FIELD_NUMBER: _builtins.int
     BASELINES_FIELD_NUMBER: _builtins.int
+    COUNTERS_FIELD_NUMBER: _builtins.int
+    SANITIZER_FIELD_NUMBER: _builtins.int
+    KERNEL_CODE_FIELD_NUMBER: _builtins.int
+    ENERGY_FIELD_NUMBER: _builtins.int
+    REFERENCE_ENERGY_FIELD_NUMBER: _builtins.int
     INCORRECT_FIELD_NUMBER: _builtins.int
     COMPILE_ERROR_FIELD_NUMBER: _builtins.int
     RUNTIME_ERROR_FIELD_NUMBER: _builtins.int
@@ -1436,6 +1583,30 @@ class EvalResult(_message.Message):
         """
 
     @_builtins.property
+    def counters(self) -> Global___CounterProfile:
+        """Hardware counters of the candidate's kernels. Absent unless the request asks for them and the candidate is CORRECT."""
+
+    @_builtins.property
+    def sanitizer(self) -> Global___SanitizerReport:
+        """What compute-sanitizer said. Absent unless the request asks for it and the candidate's outputs were right."""
+
+    @_builtins.property
+    def kernel_code(self) -> _containers.RepeatedCompositeFieldContainer[Global___KernelCode]:
+        """The candidate's compiled kernels, as far as they are known, at most 50: those that Triton compiled and launched, and
+        those in the libraries that were built for it.
+        """
+
+    @_builtins.property
+    def energy(self) -> Global___Energy:
+        """Energy of the device for one call of the candidate. Absent unless counters were asked for, or when the device does
+        not count its energy.
+        """
+
+    @_builtins.property
+    def reference_energy(self) -> Global___Energy:
+        """The same for the reference. Absent when there is no speedup."""
+
+    @_builtins.property
     def incorrect(self) -> Global___IncorrectEvidence:
         """For INCORRECT."""
 
@@ -1514,6 +1685,11 @@ class EvalResult(_message.Message):
         workloads: _abc.Iterable[Global___WorkloadResult] | None = ...,
         workload_summary: Global___WorkloadSummary | None = ...,
         baselines: _abc.Iterable[Global___BaselineResult] | None = ...,
+        counters: Global___CounterProfile | None = ...,
+        sanitizer: Global___SanitizerReport | None = ...,
+        kernel_code: _abc.Iterable[Global___KernelCode] | None = ...,
+        energy: Global___Energy | None = ...,
+        reference_energy: Global___Energy | None = ...,
         incorrect: Global___IncorrectEvidence | None = ...,
         compile_error: Global___ExceptionEvidence | None = ...,
         runtime_error: Global___CrashEvidence | None = ...,
@@ -1525,9 +1701,9 @@ class EvalResult(_message.Message):
         infrastructure_error: Global___InfrastructureEvidence | None = ...,
         problem_too_large: Global___ProblemTooLargeEvidence | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_compiled", b"_compiled", "_correct", b"_correct", "_coverage", b"_coverage", "_end_to_end_speedup", b"_end_to_end_speedup", "_speedup", b"_speedup", "accept_time", b"accept_time", "candidate_end_to_end", b"candidate_end_to_end", "candidate_timing", b"candidate_timing", "compile_error", b"compile_error", "compiled", b"compiled", "correct", b"correct", "correctness", b"correctness", "coverage", b"coverage", "device_state", b"device_state", "end_to_end_speedup", b"end_to_end_speedup", "end_to_end_speedup_interval", b"end_to_end_speedup_interval", "environment", b"environment", "evidence", b"evidence", "finish_time", b"finish_time", "incorrect", b"incorrect", "infrastructure_error", b"infrastructure_error", "invalid", b"invalid", "memory_use", b"memory_use", "out_of_memory", b"out_of_memory", "problem_too_large", b"problem_too_large", "profile", b"profile", "reference_end_to_end", b"reference_end_to_end", "reference_error", b"reference_error", "reference_timing", b"reference_timing", "rejected", b"rejected", "roofline", b"roofline", "runtime_error", b"runtime_error", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "timeout", b"timeout", "timing_effort", b"timing_effort", "workload_summary", b"workload_summary"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_compiled", b"_compiled", "_correct", b"_correct", "_coverage", b"_coverage", "_end_to_end_speedup", b"_end_to_end_speedup", "_speedup", b"_speedup", "accept_time", b"accept_time", "candidate_end_to_end", b"candidate_end_to_end", "candidate_timing", b"candidate_timing", "compile_error", b"compile_error", "compiled", b"compiled", "correct", b"correct", "correctness", b"correctness", "counters", b"counters", "coverage", b"coverage", "device_state", b"device_state", "end_to_end_speedup", b"end_to_end_speedup", "end_to_end_speedup_interval", b"end_to_end_speedup_interval", "energy", b"energy", "environment", b"environment", "evidence", b"evidence", "finish_time", b"finish_time", "incorrect", b"incorrect", "infrastructure_error", b"infrastructure_error", "invalid", b"invalid", "memory_use", b"memory_use", "out_of_memory", b"out_of_memory", "problem_too_large", b"problem_too_large", "profile", b"profile", "reference_end_to_end", b"reference_end_to_end", "reference_energy", b"reference_energy", "reference_error", b"reference_error", "reference_timing", b"reference_timing", "rejected", b"rejected", "roofline", b"roofline", "runtime_error", b"runtime_error", "sanitizer", b"sanitizer", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "timeout", b"timeout", "timing_effort", b"timing_effort", "workload_summary", b"workload_summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compiled", b"_compiled", "_correct", b"_correct", "_coverage", b"_coverage", "_end_to_end_speedup", b"_end_to_end_speedup", "_speedup", b"_speedup", "accept_time", b"accept_time", "attempts", b"attempts", "baselines", b"baselines", "builds", b"builds", "cached", b"cached", "candidate_end_to_end", b"candidate_end_to_end", "candidate_timing", b"candidate_timing", "compile_error", b"compile_error", "compiled", b"compiled", "correct", b"correct", "correctness", b"correctness", "coverage", b"coverage", "device_state", b"device_state", "digest", b"digest", "end_to_end_speedup", b"end_to_end_speedup", "end_to_end_speedup_interval", b"end_to_end_speedup_interval", "environment", b"environment", "evidence", b"evidence", "findings", b"findings", "finish_time", b"finish_time", "id", b"id", "incorrect", b"incorrect", "infrastructure_error", b"infrastructure_error", "invalid", b"invalid", "labels", b"labels", "logs", b"logs", "memory_use", b"memory_use", "merged", b"merged", "message", b"message", "out_of_memory", b"out_of_memory", "outcome", b"outcome", "problem_too_large", b"problem_too_large", "profile", b"profile", "reference_end_to_end", b"reference_end_to_end", "reference_error", b"reference_error", "reference_timing", b"reference_timing", "rejected", b"rejected", "roofline", b"roofline", "runtime_error", b"runtime_error", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "speedup_kind", b"speedup_kind", "stages", b"stages", "timeout", b"timeout", "timing_effort", b"timing_effort", "workload_summary", b"workload_summary", "workloads", b"workloads"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compiled", b"_compiled", "_correct", b"_correct", "_coverage", b"_coverage", "_end_to_end_speedup", b"_end_to_end_speedup", "_speedup", b"_speedup", "accept_time", b"accept_time", "attempts", b"attempts", "baselines", b"baselines", "builds", b"builds", "cached", b"cached", "candidate_end_to_end", b"candidate_end_to_end", "candidate_timing", b"candidate_timing", "compile_error", b"compile_error", "compiled", b"compiled", "correct", b"correct", "correctness", b"correctness", "counters", b"counters", "coverage", b"coverage", "device_state", b"device_state", "digest", b"digest", "end_to_end_speedup", b"end_to_end_speedup", "end_to_end_speedup_interval", b"end_to_end_speedup_interval", "energy", b"energy", "environment", b"environment", "evidence", b"evidence", "findings", b"findings", "finish_time", b"finish_time", "id", b"id", "incorrect", b"incorrect", "infrastructure_error", b"infrastructure_error", "invalid", b"invalid", "kernel_code", b"kernel_code", "labels", b"labels", "logs", b"logs", "memory_use", b"memory_use", "merged", b"merged", "message", b"message", "out_of_memory", b"out_of_memory", "outcome", b"outcome", "problem_too_large", b"problem_too_large", "profile", b"profile", "reference_end_to_end", b"reference_end_to_end", "reference_energy", b"reference_energy", "reference_error", b"reference_error", "reference_timing", b"reference_timing", "rejected", b"rejected", "roofline", b"roofline", "runtime_error", b"runtime_error", "sanitizer", b"sanitizer", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "speedup_kind", b"speedup_kind", "stages", b"stages", "timeout", b"timeout", "timing_effort", b"timing_effort", "workload_summary", b"workload_summary", "workloads", b"workloads"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__compiled: _TypeAlias = _typing.Literal["compiled"]  # noqa: Y015
     _WhichOneofArgType__compiled: _TypeAlias = _typing.Literal["_compiled", b"_compiled"]  # noqa: Y015
@@ -2462,6 +2638,441 @@ class KernelUse(_message.Message):
 Global___KernelUse: _TypeAlias = KernelUse  # noqa: Y015
 
 @_typing.final
+class CounterProfile(_message.Message):
+    """CounterProfile holds hardware counters of a candidate's kernels, which Nsight Compute read in a process that did nothing
+    else. It ran beside other work of the device, and each kernel ran many times, so its durations are not those of
+    `candidate_timing`. All of it comes from the candidate's process: it is advice, and nothing is judged by it.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KERNELS_FIELD_NUMBER: _builtins.int
+    TOOL_FIELD_NUMBER: _builtins.int
+    UNAVAILABLE_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    tool: _builtins.str
+    """The tool and its version."""
+    unavailable: _builtins.str
+    """Why there are no counters, and how to get them. Empty if there are some."""
+    seconds: _builtins.float
+    """How long it took, in seconds."""
+    @_builtins.property
+    def kernels(self) -> _containers.RepeatedCompositeFieldContainer[Global___KernelCounters]:
+        """One row for each launch that was observed, in the order of launches, at most 16: the first launches of the
+        candidate's own kernels in one call, or of all kernels if it has none of its own.
+        """
+
+    def __init__(
+        self,
+        *,
+        kernels: _abc.Iterable[Global___KernelCounters] | None = ...,
+        tool: _builtins.str = ...,
+        unavailable: _builtins.str = ...,
+        seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kernels", b"kernels", "seconds", b"seconds", "tool", b"tool", "unavailable", b"unavailable"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CounterProfile: _TypeAlias = CounterProfile  # noqa: Y015
+
+@_typing.final
+class KernelCounters(_message.Message):
+    """KernelCounters holds the counters of one launch. Shares are from 0 to 1, of the device's peak where nothing else is
+    said. A counter that the device does not have is 0.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    DURATION_SECONDS_FIELD_NUMBER: _builtins.int
+    GRID_FIELD_NUMBER: _builtins.int
+    BLOCK_FIELD_NUMBER: _builtins.int
+    REGISTERS_FIELD_NUMBER: _builtins.int
+    SHARED_MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    DRAM_THROUGHPUT_FIELD_NUMBER: _builtins.int
+    L2_THROUGHPUT_FIELD_NUMBER: _builtins.int
+    L1_THROUGHPUT_FIELD_NUMBER: _builtins.int
+    SM_THROUGHPUT_FIELD_NUMBER: _builtins.int
+    TENSOR_THROUGHPUT_FIELD_NUMBER: _builtins.int
+    ACHIEVED_OCCUPANCY_FIELD_NUMBER: _builtins.int
+    THEORETICAL_OCCUPANCY_FIELD_NUMBER: _builtins.int
+    OCCUPANCY_LIMITER_FIELD_NUMBER: _builtins.int
+    STALLS_FIELD_NUMBER: _builtins.int
+    SPILL_INSTRUCTIONS_FIELD_NUMBER: _builtins.int
+    BANK_CONFLICTS_FIELD_NUMBER: _builtins.int
+    BANK_CONFLICT_SHARE_FIELD_NUMBER: _builtins.int
+    DRAM_BYTES_FIELD_NUMBER: _builtins.int
+    FLOPS_FIELD_NUMBER: _builtins.int
+    ARITHMETIC_INTENSITY_FIELD_NUMBER: _builtins.int
+    FLOPS_PER_SECOND_FIELD_NUMBER: _builtins.int
+    ROOF_SHARE_FIELD_NUMBER: _builtins.int
+    ADVICE_FIELD_NUMBER: _builtins.int
+    INSTRUCTIONS_PER_CYCLE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the kernel, at most 200 characters."""
+    owner: Global___KernelUse.Owner.ValueType
+    """Who wrote it."""
+    duration_seconds: _builtins.float
+    """Its duration in seconds, with cold caches."""
+    registers: _builtins.int
+    """Registers of a thread."""
+    shared_memory_bytes: _builtins.int
+    """Shared memory of a block, in bytes: the driver's, the kernel's own, and what the launch asked for."""
+    dram_throughput: _builtins.float
+    """Throughput of device memory."""
+    l2_throughput: _builtins.float
+    """Throughput of the second-level cache."""
+    l1_throughput: _builtins.float
+    """Throughput of the first-level cache."""
+    sm_throughput: _builtins.float
+    """Throughput of the multiprocessors."""
+    tensor_throughput: _builtins.float
+    """Share of cycles in which the tensor cores worked."""
+    achieved_occupancy: _builtins.float
+    """Warps that were active, as a share of what a multiprocessor can have."""
+    theoretical_occupancy: _builtins.float
+    """Most warps that could be active, by the kernel's resources."""
+    occupancy_limiter: _builtins.str
+    """What limits the theoretical occupancy: "registers", "shared memory", "warps", "blocks" or "barriers"; several with
+    commas between them. Empty if nothing does.
+    """
+    spill_instructions: _builtins.int
+    """Warp instructions that spilled registers to memory or read them back."""
+    bank_conflicts: _builtins.int
+    """Additional passes over shared memory because threads of a warp used the same bank."""
+    bank_conflict_share: _builtins.float
+    """Share of all passes over shared memory that these are."""
+    dram_bytes: _builtins.int
+    """Bytes that moved between device memory and the second-level cache."""
+    flops: _builtins.int
+    """Floating-point operations outside the tensor cores; a multiplication with an addition counts twice."""
+    arithmetic_intensity: _builtins.float
+    """Operations for each byte of device memory: where the kernel is on the roofline. 0 if either is not known."""
+    flops_per_second: _builtins.float
+    """Operations a second."""
+    roof_share: _builtins.float
+    """Share of the roof, the lower one of memory and arithmetic, that the kernel reaches."""
+    instructions_per_cycle: _builtins.float
+    """Instructions a cycle and multiprocessor."""
+    @_builtins.property
+    def grid(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Blocks in the grid: x, y, z."""
+
+    @_builtins.property
+    def block(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Threads in a block: x, y, z."""
+
+    @_builtins.property
+    def stalls(self) -> _containers.RepeatedCompositeFieldContainer[Global___StallReason]:
+        """Why warps waited, at most 5 reasons, those with most cycles first."""
+
+    @_builtins.property
+    def advice(self) -> _containers.RepeatedCompositeFieldContainer[Global___Advice]:
+        """What the tool's rules advise, at most 8, those with the largest promise first."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        owner: Global___KernelUse.Owner.ValueType = ...,
+        duration_seconds: _builtins.float = ...,
+        grid: _abc.Iterable[_builtins.int] | None = ...,
+        block: _abc.Iterable[_builtins.int] | None = ...,
+        registers: _builtins.int = ...,
+        shared_memory_bytes: _builtins.int = ...,
+        dram_throughput: _builtins.float = ...,
+        l2_throughput: _builtins.float = ...,
+        l1_throughput: _builtins.float = ...,
+        sm_throughput: _builtins.float = ...,
+        tensor_throughput: _builtins.float = ...,
+        achieved_occupancy: _builtins.float = ...,
+        theoretical_occupancy: _builtins.float = ...,
+        occupancy_limiter: _builtins.str = ...,
+        stalls: _abc.Iterable[Global___StallReason] | None = ...,
+        spill_instructions: _builtins.int = ...,
+        bank_conflicts: _builtins.int = ...,
+        bank_conflict_share: _builtins.float = ...,
+        dram_bytes: _builtins.int = ...,
+        flops: _builtins.int = ...,
+        arithmetic_intensity: _builtins.float = ...,
+        flops_per_second: _builtins.float = ...,
+        roof_share: _builtins.float = ...,
+        advice: _abc.Iterable[Global___Advice] | None = ...,
+        instructions_per_cycle: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["achieved_occupancy", b"achieved_occupancy", "advice", b"advice", "arithmetic_intensity", b"arithmetic_intensity", "bank_conflict_share", b"bank_conflict_share", "bank_conflicts", b"bank_conflicts", "block", b"block", "dram_bytes", b"dram_bytes", "dram_throughput", b"dram_throughput", "duration_seconds", b"duration_seconds", "flops", b"flops", "flops_per_second", b"flops_per_second", "grid", b"grid", "instructions_per_cycle", b"instructions_per_cycle", "l1_throughput", b"l1_throughput", "l2_throughput", b"l2_throughput", "name", b"name", "occupancy_limiter", b"occupancy_limiter", "owner", b"owner", "registers", b"registers", "roof_share", b"roof_share", "shared_memory_bytes", b"shared_memory_bytes", "sm_throughput", b"sm_throughput", "spill_instructions", b"spill_instructions", "stalls", b"stalls", "tensor_throughput", b"tensor_throughput", "theoretical_occupancy", b"theoretical_occupancy"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KernelCounters: _TypeAlias = KernelCounters  # noqa: Y015
+
+@_typing.final
+class StallReason(_message.Message):
+    """StallReason is a reason for which warps waited."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    MEANING_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    """Its name in Nsight Compute, such as "long_scoreboard"."""
+    meaning: _builtins.str
+    """What it means, in a few words."""
+    share: _builtins.float
+    """Share of a warp's cycles between two instructions, from 0 to 1."""
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+        meaning: _builtins.str = ...,
+        share: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["meaning", b"meaning", "reason", b"reason", "share", b"share"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StallReason: _TypeAlias = StallReason  # noqa: Y015
+
+@_typing.final
+class Advice(_message.Message):
+    """Advice is what a rule of Nsight Compute says about a kernel."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RULE_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    PROMISE_FIELD_NUMBER: _builtins.int
+    rule: _builtins.str
+    """Name of the rule."""
+    text: _builtins.str
+    """Its text, at most 600 characters."""
+    promise: _builtins.float
+    """Speedup that the tool promises for the kernel at most, such as 0.2 for a fifth; 0 if it says nothing."""
+    def __init__(
+        self,
+        *,
+        rule: _builtins.str = ...,
+        text: _builtins.str = ...,
+        promise: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["promise", b"promise", "rule", b"rule", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Advice: _TypeAlias = Advice  # noqa: Y015
+
+@_typing.final
+class SanitizerReport(_message.Message):
+    """SanitizerReport holds what the tools of compute-sanitizer said about calls of a candidate."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUNS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___SanitizerRun]:
+        """One entry for each tool."""
+
+    def __init__(
+        self,
+        *,
+        runs: _abc.Iterable[Global___SanitizerRun] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["runs", b"runs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SanitizerReport: _TypeAlias = SanitizerReport  # noqa: Y015
+
+@_typing.final
+class SanitizerRun(_message.Message):
+    """SanitizerRun is one tool's report on two calls of a candidate."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOOL_FIELD_NUMBER: _builtins.int
+    FINISHED_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    ERRORS_FIELD_NUMBER: _builtins.int
+    REPORTS_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    tool: _builtins.str
+    """"memcheck", "racecheck", "initcheck" or "synccheck"."""
+    finished: _builtins.bool
+    """True if the calls ended and the tool said so. False says nothing about the candidate."""
+    detail: _builtins.str
+    """Why it did not finish, in one sentence."""
+    errors: _builtins.int
+    """Number of errors in the candidate's kernels, as the tool counts; the tool stops counting at some number."""
+    seconds: _builtins.float
+    """How long it took, in seconds."""
+    @_builtins.property
+    def reports(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemoryError]:
+        """The first of them that differ in kind or place, at most 8."""
+
+    def __init__(
+        self,
+        *,
+        tool: _builtins.str = ...,
+        finished: _builtins.bool = ...,
+        detail: _builtins.str = ...,
+        errors: _builtins.int = ...,
+        reports: _abc.Iterable[Global___MemoryError] | None = ...,
+        seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "errors", b"errors", "finished", b"finished", "reports", b"reports", "seconds", b"seconds", "tool", b"tool"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SanitizerRun: _TypeAlias = SanitizerRun  # noqa: Y015
+
+@_typing.final
+class MemoryError(_message.Message):
+    """MemoryError is one error that compute-sanitizer reported."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WHAT_FIELD_NUMBER: _builtins.int
+    KERNEL_FIELD_NUMBER: _builtins.int
+    FILE_FIELD_NUMBER: _builtins.int
+    LINE_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    what: _builtins.str
+    """What happened, such as "Invalid __global__ write of size 4 bytes"."""
+    kernel: _builtins.str
+    """The kernel, at most 200 characters."""
+    file: _builtins.str
+    """The candidate's file; empty if the kernel has no line numbers."""
+    line: _builtins.int
+    """The line in that file; 0 if it is not known."""
+    detail: _builtins.str
+    """More of the tool's report, at most 300 characters: threads, addresses, allocations nearby."""
+    count: _builtins.int
+    """How many errors of this kind and place there were."""
+    def __init__(
+        self,
+        *,
+        what: _builtins.str = ...,
+        kernel: _builtins.str = ...,
+        file: _builtins.str = ...,
+        line: _builtins.int = ...,
+        detail: _builtins.str = ...,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "detail", b"detail", "file", b"file", "kernel", b"kernel", "line", b"line", "what", b"what"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MemoryError: _TypeAlias = MemoryError  # noqa: Y015
+
+@_typing.final
+class KernelCode(_message.Message):
+    """KernelCode says what a compiler made of one kernel."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
+    REGISTERS_FIELD_NUMBER: _builtins.int
+    SPILL_BYTES_FIELD_NUMBER: _builtins.int
+    STACK_BYTES_FIELD_NUMBER: _builtins.int
+    SHARED_MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    WARPS_FIELD_NUMBER: _builtins.int
+    PTX_FIELD_NUMBER: _builtins.int
+    SASS_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the kernel, at most 200 characters."""
+    origin: _builtins.str
+    """"triton", or the name of the library that holds it."""
+    registers: _builtins.int
+    """Registers of a thread."""
+    spill_bytes: _builtins.int
+    """Bytes of a thread's registers that are kept in memory, because there are too few registers; by Triton's count for
+    Triton's kernels, and the size of the local memory for others.
+    """
+    stack_bytes: _builtins.int
+    """Bytes of a thread's stack."""
+    shared_memory_bytes: _builtins.int
+    """Shared memory of a block in bytes that is known to the compiler."""
+    warps: _builtins.int
+    """Warps in a block; 0 if only the launch says that."""
+    ptx: _builtins.str
+    """PTX, if the request asks for it; at most 64 KiB of it."""
+    sass: _builtins.str
+    """SASS, if the request asks for it; at most 64 KiB of it."""
+    truncated: _builtins.bool
+    """True if a listing was cut."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        origin: _builtins.str = ...,
+        registers: _builtins.int = ...,
+        spill_bytes: _builtins.int = ...,
+        stack_bytes: _builtins.int = ...,
+        shared_memory_bytes: _builtins.int = ...,
+        warps: _builtins.int = ...,
+        ptx: _builtins.str = ...,
+        sass: _builtins.str = ...,
+        truncated: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "origin", b"origin", "ptx", b"ptx", "registers", b"registers", "sass", b"sass", "shared_memory_bytes", b"shared_memory_bytes", "spill_bytes", b"spill_bytes", "stack_bytes", b"stack_bytes", "truncated", b"truncated", "warps", b"warps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KernelCode: _TypeAlias = KernelCode  # noqa: Y015
+
+@_typing.final
+class Energy(_message.Message):
+    """Energy is what a device used while it worked on calls of one kind, one after the other, without a pause."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOULES_PER_CALL_FIELD_NUMBER: _builtins.int
+    WATTS_FIELD_NUMBER: _builtins.int
+    CALLS_FIELD_NUMBER: _builtins.int
+    joules_per_call: _builtins.float
+    """Joules for one call, with what the idle device would have used in that time."""
+    watts: _builtins.float
+    """Mean power in watts."""
+    calls: _builtins.int
+    """Number of calls that were observed."""
+    def __init__(
+        self,
+        *,
+        joules_per_call: _builtins.float = ...,
+        watts: _builtins.float = ...,
+        calls: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "joules_per_call", b"joules_per_call", "watts", b"watts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Energy: _TypeAlias = Energy  # noqa: Y015
+
+@_typing.final
 class DeviceState(_message.Message):
     """DeviceState is the state that the driver reports for a GPU."""
 
@@ -2579,6 +3190,7 @@ class CorrectnessReport(_message.Message):
     OBSERVED_PRECISION_FIELD_NUMBER: _builtins.int
     PARAMETERS_PERTURBED_FIELD_NUMBER: _builtins.int
     MATCHED_SHARE_FIELD_NUMBER: _builtins.int
+    DETERMINISTIC_FIELD_NUMBER: _builtins.int
     passed_trials: _builtins.int
     """Trials whose outputs were all right."""
     total_trials: _builtins.int
@@ -2599,6 +3211,10 @@ class CorrectnessReport(_message.Message):
     """Number of constant parameters and buffers (ones, zeros) that were replaced by secret values."""
     matched_share: _builtins.float
     """With PRESET_MATCHED_SHARE: the smallest share of right elements over all compared outputs. Absent otherwise."""
+    deterministic: _builtins.bool
+    """True if a second call on the same inputs gave the same bytes. Absent if that was not tried, or if the reference's
+    own calls differ.
+    """
     def __init__(
         self,
         *,
@@ -2611,13 +3227,19 @@ class CorrectnessReport(_message.Message):
         observed_precision: Global___Precision.ValueType = ...,
         parameters_perturbed: _builtins.int = ...,
         matched_share: _builtins.float | None = ...,
+        deterministic: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_matched_share", b"_matched_share", "matched_share", b"matched_share"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_deterministic", b"_deterministic", "_matched_share", b"_matched_share", "deterministic", b"deterministic", "matched_share", b"matched_share"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_matched_share", b"_matched_share", "matched_share", b"matched_share", "max_abs_error", b"max_abs_error", "max_error_ratio", b"max_error_ratio", "observed_precision", b"observed_precision", "parameters_perturbed", b"parameters_perturbed", "passed_trials", b"passed_trials", "stress_trials", b"stress_trials", "timed_outputs_checked", b"timed_outputs_checked", "total_trials", b"total_trials"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deterministic", b"_deterministic", "_matched_share", b"_matched_share", "deterministic", b"deterministic", "matched_share", b"matched_share", "max_abs_error", b"max_abs_error", "max_error_ratio", b"max_error_ratio", "observed_precision", b"observed_precision", "parameters_perturbed", b"parameters_perturbed", "passed_trials", b"passed_trials", "stress_trials", b"stress_trials", "timed_outputs_checked", b"timed_outputs_checked", "total_trials", b"total_trials"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__deterministic: _TypeAlias = _typing.Literal["deterministic"]  # noqa: Y015
+    _WhichOneofArgType__deterministic: _TypeAlias = _typing.Literal["_deterministic", b"_deterministic"]  # noqa: Y015
     _WhichOneofReturnType__matched_share: _TypeAlias = _typing.Literal["matched_share"]  # noqa: Y015
     _WhichOneofArgType__matched_share: _TypeAlias = _typing.Literal["_matched_share", b"_matched_share"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__deterministic) -> _WhichOneofReturnType__deterministic | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__matched_share) -> _WhichOneofReturnType__matched_share | None: ...
 
 Global___CorrectnessReport: _TypeAlias = CorrectnessReport  # noqa: Y015
@@ -2643,8 +3265,8 @@ class IncorrectEvidence(_message.Message):
     output: _builtins.str
     """Which leaf of the output, for example "output" or "output[1]"."""
     kind: _builtins.str
-    """Kind of the error: "values", "precision", "shape", "dtype", "structure", "non-finite", "input mutated", or "output
-    overwritten".
+    """Kind of the error: "values", "precision", "shape", "dtype", "structure", "non-finite", "input mutated", "output
+    overwritten", or "memory" if the candidate broke a rule of memory and its outputs were right.
     """
     detail: _builtins.str
     """One sentence with the details, for example "shape (32, 64), expected (64, 32)"."""
@@ -2657,7 +3279,9 @@ class IncorrectEvidence(_message.Message):
     max_error_ratio: _builtins.float
     """Largest error in units of the tolerance."""
     trial: _builtins.int
-    """The trial (0-based) in which the error appeared first, or -1 for a timed call."""
+    """The trial (0-based) in which the error appeared first; -1 for a timed call, -2 for the first call after
+    construction, -3 for a call that repeats an earlier one, -4 for a call under compute-sanitizer.
+    """
     stress: Global___StressKind.ValueType
     """The kind of stress inputs of that trial; UNSPECIFIED if it used the problem's own inputs."""
     @_builtins.property
