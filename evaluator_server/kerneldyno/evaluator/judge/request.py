@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
+from kerneldyno.rpc.profiles import asks_for_profile
 from kerneldyno.rpc.validation import DEFAULT_MATCHED_SHARE
 from kerneldyno.v1 import evaluation_pb2 as pb
 
@@ -43,7 +44,11 @@ def read_request(request: pb.EvalRequest) -> EvalSpec:
         cuda_graph=request.launch_mode == pb.LAUNCH_MODE_CUDA_GRAPH,
         limits=_limits(request.timeouts),
         run_performance=request.run_performance if request.HasField("run_performance") else True,
-        enable_profiling=request.enable_profiling,
+        enable_profiling=asks_for_profile(request),
+        counters=request.profile_level == pb.PROFILE_LEVEL_COUNTERS,
+        sanitize=request.sanitize or pb.SANITIZE_NONE,
+        memory_errors=request.memory_errors or pb.MEMORY_ERRORS_REJECT,
+        code_listing=request.code_listing or pb.CODE_LISTING_NONE,
         stress_inputs=request.stress_inputs,
         provenance_policy=request.provenance_policy or pb.PROVENANCE_POLICY_REJECT_DECOYS,
         cases_code=request.cases_code,

@@ -100,6 +100,13 @@ class EvalSpec:
     cuda_flags: tuple[str, ...] = ()
     cpp_flags: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
+    #: Whether Nsight Compute shall read counters, and energy be measured.
+    counters: bool = False
+    #: Which right candidates run under compute-sanitizer (SANITIZE_NONE, _WINNERS, _ALL), what a broken rule of memory
+    #: means (MEMORY_ERRORS_LABEL, _REJECT), and which code of kernels comes back (CODE_LISTING_NONE, _PTX, _SASS, _ALL).
+    sanitize: pb.Sanitize.ValueType = 1
+    memory_errors: pb.MemoryErrors.ValueType = 2
+    code_listing: pb.CodeListing.ValueType = 1
 
     @property
     def training(self) -> bool | None:
