@@ -77,7 +77,7 @@ class _SanitizeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sanitize.Val
     SANITIZE_NONE: _Sanitize.ValueType  # 1
     """None."""
     SANITIZE_WINNERS: _Sanitize.ValueType  # 2
-    """Those that were timed and are faster than their reference, by the speedup that counts."""
+    """Those that were timed and are faster than their reference, by either speedup."""
     SANITIZE_ALL: _Sanitize.ValueType  # 3
     """All that are right."""
 
@@ -91,7 +91,7 @@ SANITIZE_UNSPECIFIED: Sanitize.ValueType  # 0
 SANITIZE_NONE: Sanitize.ValueType  # 1
 """None."""
 SANITIZE_WINNERS: Sanitize.ValueType  # 2
-"""Those that were timed and are faster than their reference, by the speedup that counts."""
+"""Those that were timed and are faster than their reference, by either speedup."""
 SANITIZE_ALL: Sanitize.ValueType  # 3
 """All that are right."""
 Global___Sanitize: _TypeAlias = Sanitize  # noqa: Y015
@@ -705,7 +705,8 @@ class EvalRequest(_message.Message):
     buffers are not compared.
     """
     profile_level: Global___ProfileLevel.ValueType
-    """How much a correct candidate's profile tells. UNSPECIFIED means PROFILE_LEVEL_KERNELS if `enable_profiling` is true,
+    """How much a correct candidate's profile tells. With several workloads, counters and `sanitize` are about the last one.
+    UNSPECIFIED means PROFILE_LEVEL_KERNELS if `enable_profiling` is true,
     and PROFILE_LEVEL_NONE otherwise. Profiles change no verdict.
     """
     sanitize: Global___Sanitize.ValueType
@@ -2749,13 +2750,17 @@ class KernelCounters(_message.Message):
     dram_bytes: _builtins.int
     """Bytes that moved between device memory and the second-level cache."""
     flops: _builtins.int
-    """Floating-point operations outside the tensor cores; a multiplication with an addition counts twice."""
+    """Floating-point operations, those of the tensor cores included as far as the device counts them; a multiplication
+    with an addition counts twice.
+    """
     arithmetic_intensity: _builtins.float
     """Operations for each byte of device memory: where the kernel is on the roofline. 0 if either is not known."""
     flops_per_second: _builtins.float
     """Operations a second."""
     roof_share: _builtins.float
-    """Share of the roof, the lower one of memory and arithmetic, that the kernel reaches."""
+    """Share of the roof that it reaches: of the device memory's throughput, or of the rate of arithmetic (of float32, or of
+    the tensor cores if they do most of the operations), whichever is larger.
+    """
     instructions_per_cycle: _builtins.float
     """Instructions a cycle and multiprocessor."""
     @_builtins.property
@@ -2874,7 +2879,9 @@ Global___Advice: _TypeAlias = Advice  # noqa: Y015
 
 @_typing.final
 class SanitizerReport(_message.Message):
-    """SanitizerReport holds what the tools of compute-sanitizer said about calls of a candidate."""
+    """SanitizerReport holds what the tools of compute-sanitizer said about a candidate. All of it comes from the candidate's
+    process.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2898,7 +2905,7 @@ Global___SanitizerReport: _TypeAlias = SanitizerReport  # noqa: Y015
 
 @_typing.final
 class SanitizerRun(_message.Message):
-    """SanitizerRun is one tool's report on two calls of a candidate."""
+    """SanitizerRun is one tool's report on a call of a candidate."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2911,7 +2918,7 @@ class SanitizerRun(_message.Message):
     tool: _builtins.str
     """"memcheck", "racecheck", "initcheck" or "synccheck"."""
     finished: _builtins.bool
-    """True if the calls ended and the tool said so. False says nothing about the candidate."""
+    """True if the call ended, or an error ended it, and the tool said so. False says nothing about the candidate."""
     detail: _builtins.str
     """Why it did not finish, in one sentence."""
     errors: _builtins.int

@@ -56,7 +56,7 @@ def order(build: NativeBuild, directory: Path) -> None:
         name=build.name,
         sources=[str(directory / path) for path in build.sources],
         extra_cflags=list(build.cpp_flags),
-        extra_cuda_cflags=list(build.cuda_flags),
+        extra_cuda_cflags=["-lineinfo", *build.cuda_flags],  # so that reports of errors name lines; code is the same
         extra_sycl_cflags=[],
         extra_ldflags=list(build.link_flags),
         extra_include_paths=[str(directory)],

@@ -159,6 +159,10 @@ class Device(ABC):
         This waits for queued work, so it must not be called behind a closed gate.
         """
 
+    def watched(self) -> contextlib.AbstractContextManager[None]:
+        """Runner: let a profiler that was started with this process watch what the body does."""
+        return contextlib.nullcontext()
+
     def nonzero_memory(self) -> contextlib.AbstractContextManager[None]:
         """Runner: make memory allocated in the body start with other values than zero, if the allocator supports it."""
         return contextlib.nullcontext()

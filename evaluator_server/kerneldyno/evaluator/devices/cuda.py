@@ -163,6 +163,15 @@ class CudaDevice(Device):
     def settle_cache(self) -> None:
         self.driver.forget_persisting()
 
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+        runtime.cudaProfilerStart()
+        try:
+            yield
+        finally:
+            runtime.cudaProfilerStop()
+
     def keep_within(self, nbytes: int | None) -> None:
         share = 1.0 if nbytes is None else min(1.0, nbytes / self._memory_bytes)
         torch.cuda.set_per_process_memory_fraction(share, self.torch_device)

@@ -31,6 +31,8 @@ from .checks.correctness import check
 from .checks.libraries import NONE, Libraries
 from .checks.rehearsal import Rehearsal
 from .context import JudgeContext
+from .inspection import inspect as inspection
+from .inspection.watched import Watcher
 from .memory import footprint
 from .problems import examination, trial
 from .problems.cache import Announce, BuiltProblem, NeedsMoreError
@@ -99,6 +101,8 @@ class Lane:
         self._stages = Stages(tell)
         self._record = Record()
         self._candidate: Candidate | None = None
+        #: What the candidate printed, once its runner has ended.
+        self._logs: str | None = None
         self._full_queues = False
         #: Seconds of the device's probe before it became slower while this candidate was timed; None if it did not.
         self._slowed_from: float | None = None
@@ -135,12 +139,7 @@ class Lane:
                     if self._alone and not self._had_its_share(result):
                         result = self._too_large("judging", self._planned, result.message)
             finally:
-                if self._candidate is not None:
-                    overdue = cancelled or self._candidate.overdue
-                    try:
-                        logs = (await self._context.pool.discard(self._candidate.runner, overdue=overdue)).logs
-                    finally:
-                        self._candidate.close()
+                logs = await self._end(cancelled=cancelled)
         if result.outcome == pb.EvalResult.CORRECT and await self._was_slowed():
             detail = "the device was slower while the candidate was timed than it is now, after the candidate has ended"
             result = verdict.infrastructure("DEVICE_BUSY", detail, retryable=True)
@@ -148,6 +147,18 @@ class Lane:
         if self._candidate is not None and (case := self._candidate.case) is not None:
             verdict.in_workload(result, case.name, case.number, case.total)
         return verdict.complete(result, self._stages.spans, self._record.findings, self._use, logs)
+
+    async def _end(self, *, cancelled: bool = False) -> str:
+        """End the candidate's runner if there is one, and return what it printed. May be called again."""
+        candidate = self._candidate
+        if candidate is not None and self._logs is None:
+            self._logs = ""
+            try:
+                overdue = cancelled or candidate.overdue
+                self._logs = (await self._context.pool.discard(candidate.runner, overdue=overdue)).logs
+            finally:
+                candidate.close()
+        return self._logs or ""
 
     def _failed(self, failure: ReferenceFailure | torch.OutOfMemoryError) -> pb.EvalResult:
         """Return the result if the reference or the judge's arithmetic failed; the candidate may hold too much memory."""
@@ -296,7 +307,13 @@ class Lane:
         if not spec.enable_profiling and spec.backend != "torch":
             await provenance.survey(candidate, last)
         record.note_share()
-        return verdict.correct(record.report(), record.passed, record.findings, times, profile)
+        result = verdict.correct(record.report(), record.passed, record.findings, times, profile)
+        if inspection.is_wanted(spec, result, self.workloads):
+            await self._end()
+            watcher = Watcher(context, spec, built, self._libraries, limits, self._announce)
+            self._stages.enter(pb.STAGE_PROFILING)
+            result = await inspection.inspect(watcher, result, record)
+        return result
 
     async def _check(self, candidate: Candidate, built: BuiltProblem) -> trial.Trial:
         """Check the outputs. Check a wrong candidate once more with the reference's parameters, if it has others."""

@@ -22,7 +22,14 @@ async def evaluate(spec: EvalSpec, evaluate_one: EvaluateOne) -> tuple[pb.EvalRe
     """
     if spec.module_mode != pb.MODULE_MODE_BOTH:
         return await evaluate_one(spec)
-    untimed = replace(spec, module_mode=pb.MODULE_MODE_EVAL, run_performance=False, enable_profiling=False)
+    untimed = replace(
+        spec,
+        module_mode=pb.MODULE_MODE_EVAL,
+        run_performance=False,
+        enable_profiling=False,
+        counters=False,
+        sanitize=pb.SANITIZE_NONE,
+    )
     first, workloads = await evaluate_one(untimed)
     if first.outcome != pb.EvalResult.CORRECT:
         return _raised_in(first, "eval"), workloads

@@ -74,6 +74,8 @@ def run(channel: socket.socket, shared_fds: list[int], frame: wire.Frame, scratc
     wire.send(channel, {"ok": "ready", "pace": pace.cycles if pace else 0.0})
     while (received := wire.receive(channel)) is not None:
         order = received[0]
+        if order["op"] == "end":  # only an inspection ends by itself: a tool writes its report then
+            return
         try:
             answer = {"ok": getattr(harness, f"do_{order['op']}")(order)}
         except BaseException as error:  # a candidate's SystemExit or KeyboardInterrupt is its failure
@@ -314,6 +316,25 @@ class _Harness:
         defined = {name[: profiler.NAME] for name in native.demangled(native.loaded(self._scratch).defines)}
         own = self._launched | defined.intersection(name for name, *_ in ran.kernels)
         return {"kernels": ran.kernels, "averages": ran.averages, "own": sorted(own), "failed": failed}
+
+    def do_inspect(self, order: wire.Frame) -> wire.Frame:
+        """Call the candidate while a tool watches, on copies of the inputs. Return the names of its own kernels.
+
+        Each copy has memory of its own, so the tool knows where it ends. The memory of inputs in the arena is the judge's.
+        """
+        assert self._backend is not None
+        assert self._station is not None
+        assert self._call is not None
+        specs = [tree.TensorSpec.from_json(spec) for spec in order["specs"]]
+        structure, tensors = tree.flatten(self._station.arguments(order["structure"], specs))
+        arguments = tree.rebuild(structure, list(map(small_floats.cloned, tensors)), self._device.torch_device)
+        seeding.seed(self._device.torch_device, order["seed"])
+        self._device.synchronize()
+        with self._backend.count_launches(self._device) as launches, torch.no_grad(), self._device.watched():
+            self._call(*arguments)
+            self._device.synchronize()
+        defined = native.demangled(native.loaded(self._scratch).defines)
+        return {"own": sorted({name[: profiler.NAME] for name in (*self._launched, *launches.names, *defined)})}
 
     def do_survey(self, order: wire.Frame) -> wire.Frame:
         """Return what else may have done the work of a call: torch's operators, and libraries called by native code."""

@@ -26,9 +26,10 @@ from ..shared import linux, proc, wire
 from ..walls import Layer, Walls, cgroup, limits, root
 from . import sandbox
 
-#: The module that a process runs, by its role; the zygote has imported it.
+#: The module that a process runs, by its role; the zygote has imported what takes long.
 PROGRAMS = {
     "runner": ".harness",
+    "inspection": ".inspection",
     "rehearsal": ".rehearsal",
     "scout": ".scout",
     "sketch": ".sketch",

@@ -118,7 +118,8 @@ def send(sock: socket.socket, frame: Frame, fds: tuple[int, ...] = ()) -> None:
     """Send `frame`, and open file descriptors if given, on a blocking socket."""
     data = encode(frame)
     sent = socket.send_fds(sock, [data], list(fds)) if fds else sock.send(data)
-    sock.sendall(data[sent:])
+    if sent < len(data):  # a peer that has read all of it may be gone, and then even nothing cannot be sent
+        sock.sendall(data[sent:])
 
 
 def receive(sock: socket.socket, limit: int = MAX_TRUSTED_FRAME) -> tuple[Frame, list[int]] | None:

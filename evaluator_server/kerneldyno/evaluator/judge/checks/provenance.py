@@ -23,7 +23,7 @@ from ..problems.cache import Announce, BuiltProblem, Problems
 from ..problems.stress import Stress
 from ..results import verdict
 from ..results.record import Finished
-from ..runners.answers import Profile, ProfileRow, read_profile, read_survey
+from ..runners.answers import Profile, read_profile, read_survey
 from ..runners.handle import RunnerGone
 from .candidate import Candidate
 
@@ -122,7 +122,7 @@ async def profile(candidate: Candidate, last: trial.Trial) -> pb.KernelProfile |
     """Profile a few calls. Return which kernels ran, or None if no profile can be made."""
     for _ in range(_PROFILES):
         profiled = read_profile(await candidate.profile(last, _PROFILED_CALLS))
-        uses = [(row, _owner(row, profiled.own)) for row in profiled.rows]
+        uses = [(row, owner(row.name, profiled.own)) for row in profiled.rows]
         total = sum(row.device_seconds for row, _ in uses)
         if total > 0:
             break
@@ -136,22 +136,22 @@ async def profile(candidate: Candidate, last: trial.Trial) -> pb.KernelProfile |
         candidate.record.find("D21", pb.Finding.SEVERITY_INFO, evidence)
         return None
     launches = sum(row.launches for row, _ in uses)
-    shares = {name: sum(row.device_seconds for row, owner in uses if owner == name) / total for name in _OWNERS}
+    shares = {name: sum(row.device_seconds for row, whose in uses if whose == name) / total for name in _OWNERS}
     coverage = shares[_CANDIDATE]
-    _label(candidate, {owner for _, owner in uses}, len(uses), shares)
+    _label(candidate, {whose for _, whose in uses}, len(uses), shares)
     kernels = [
         pb.KernelUse(
             name=verdict.clean(row.name, 200),
-            owner=owner,
+            owner=whose,
             launches=row.launches,
             device_seconds=row.device_seconds,
         )
-        for row, owner in sorted(uses, key=lambda use: -use[0].device_seconds)[:_MOST_ROWS]
+        for row, whose in sorted(uses, key=lambda use: -use[0].device_seconds)[:_MOST_ROWS]
     ]
     return pb.KernelProfile(
         kernels=kernels,
         device_time_coverage=coverage,
-        launch_coverage=sum(row.launches for row, owner in uses if owner == _CANDIDATE) / launches,
+        launch_coverage=sum(row.launches for row, whose in uses if whose == _CANDIDATE) / launches,
         kernelgym_coverage=kernelgym_coverage(profiled),
         device_seconds=total / _PROFILED_CALLS,
         calls=_PROFILED_CALLS,
@@ -200,13 +200,13 @@ async def survey(candidate: Candidate, last: trial.Trial) -> None:
         candidate.record.find("B11", pb.Finding.SEVERITY_INFO, "; ".join(parts))
 
 
-def _owner(row: ProfileRow, own: Sequence[str]) -> pb.KernelUse.Owner.ValueType:
-    """Return whose kernel a row is: by the exact names of the candidate's own, and by how others name theirs."""
-    if _MEMORY_NAME.match(row.name):
+def owner(name: str, own: Sequence[str]) -> pb.KernelUse.Owner.ValueType:
+    """Return whose kernel a name is: by the exact names of the candidate's own, and by how others name theirs."""
+    if _MEMORY_NAME.match(name):
         return _MEMORY
-    if row.name in own and not _ATEN.match(row.name):
+    if name in own and not _ATEN.match(name):
         return _CANDIDATE
-    return _TORCH if _TORCH_NAME.search(row.name) else _LIBRARY
+    return _TORCH if _TORCH_NAME.search(name) else _LIBRARY
 
 
 def _label(

@@ -42,6 +42,13 @@ _OF_A_CALL = (
     pb.EvalResult.TIMEOUT,
     pb.EvalResult.OUT_OF_MEMORY,
 )
+#: Calls that are no trials, by the number that stands for them in IncorrectEvidence.
+OTHER_CALLS = {
+    (TIMED := -1): "a timed call",
+    (FIRST := -2): "the first call",
+    (REPEATED := -3): "a repeated call",
+    (SANITIZED := -4): "a call under compute-sanitizer",
+}
 _MAX_LOG = 16 * 1024
 _MAX_EVIDENCE = 1000
 #: Parts of the output of Python's fault handler that are not the candidate's own frames: frames of the judge and of
@@ -89,7 +96,7 @@ def correct(
 def incorrect(
     mismatch: Mismatch, trial: int, report: pb.CorrectnessReport, findings: Sequence[pb.Finding]
 ) -> pb.EvalResult:
-    """Return the result of a candidate with a wrong output, in trial number `trial`, or -1 in a timed call."""
+    """Return the result of a candidate that is wrong in trial number `trial`, or in one of the `OTHER_CALLS`."""
     evidence = pb.IncorrectEvidence(
         output=mismatch.output,
         kind=mismatch.kind,
@@ -102,7 +109,7 @@ def incorrect(
         trial=trial,
         stress=mismatch.stress,
     )
-    where = "a timed call" if trial < 0 else f"trial {trial}"
+    where = OTHER_CALLS.get(trial, f"trial {trial}")
     result = _result(pb.EvalResult.INCORRECT, f"{evidence.detail} ({where})", compiled=True, incorrect=evidence)
     result.correctness.CopyFrom(report)
     result.findings.extend(findings)

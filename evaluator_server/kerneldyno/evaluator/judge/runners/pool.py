@@ -34,6 +34,8 @@ _TRIES = 8
 #: one takes seconds.
 _MOST_LEFT_OVER = 2
 _LEFT_OVER_SECONDS = 30.0
+#: The roles of processes that open the device.
+_WITH_DEVICE = ("runner", "inspection")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -108,14 +110,21 @@ class Pool:
         return self.spares_ready >= self._spares and not any(runner.has_candidate for runner in self.runners)
 
     async def spawn(
-        self, *, full_queues: bool = True, role: str = "runner", descriptors: list[int] | None = None
+        self,
+        *,
+        full_queues: bool = True,
+        role: str = "runner",
+        descriptors: list[int] | None = None,
+        tool: wire.Frame | None = None,
     ) -> Runner:
         """Start one runner and wait until it is warm.
 
         Args:
             full_queues: A runner without them starts faster; see `Device.quick_start_environment`.
-            role: The program in the process; see `runner/warden.py`. Only a "runner" can open the device.
+            role: The program in the process; see `runner/warden.py`. Only a "runner" and an "inspection" can open the
+                device.
             descriptors: The files that both sides share, which the runner closes when it ends; None: the device's.
+            tool: The tool of an inspection: its name, and what it is asked for.
 
         Raises:
             RunnerStartError: It could not be started.
@@ -123,13 +132,14 @@ class Pool:
         channel, channel_theirs = socket.socketpair()
         control, control_theirs = socket.socketpair()
         descriptors = self._device.runner_descriptors() if descriptors is None else descriptors
-        walls = self.walls if role == "runner" else dataclasses.replace(self.walls, gpu_nodes=())
+        walls = self.walls if role in _WITH_DEVICE else dataclasses.replace(self.walls, gpu_nodes=())
         order = {
             "op": "spawn",
             "role": role,
             "device": self._device_name,
             "walls": dataclasses.asdict(walls),
             "memory_bytes": self.memory_bytes,
+            "tool": tool,
             "environment": {
                 **self.environment,
                 **(self._device.full_queues_environment if full_queues else self._device.quick_start_environment),
