@@ -12,13 +12,21 @@ import pytest
 
 from kerneldyno.rpc.validation import effective
 from kerneldyno.v1.evaluation_pb2 import (
+    CODE_LISTING_SASS,
     LAUNCH_MODE_CUDA_GRAPH,
+    MEMORY_ERRORS_LABEL,
     OUTPUT_REUSE_REJECT,
     OUTPUT_REUSE_UNSPECIFIED,
     PRECISION_BF16,
     PRECISION_UNSPECIFIED,
+    PROFILE_LEVEL_COUNTERS,
+    PROFILE_LEVEL_KERNELS,
+    PROFILE_LEVEL_NONE,
+    PROFILE_LEVEL_UNSPECIFIED,
     PROVENANCE_POLICY_LABEL,
     REFERENCE_BACKEND_TORCH_COMPILE,
+    SANITIZE_ALL,
+    SANITIZE_WINNERS,
     SPEEDUP_KIND_DEVICE,
     SPEEDUP_KIND_END_TO_END,
     SPEEDUP_KIND_UNSPECIFIED,
@@ -113,6 +121,22 @@ class TestEvaluate:
         assert (given.output_reuse, other.output_reuse) == (OUTPUT_REUSE_REJECT, OUTPUT_REUSE_UNSPECIFIED)
         assert (given.provenance_policy, given.launch_mode) == (PROVENANCE_POLICY_LABEL, LAUNCH_MODE_CUDA_GRAPH)
         assert given.reference_backend == REFERENCE_BACKEND_TORCH_COMPILE
+
+    async def test_what_is_shown_of_kernels_and_what_follows_from_memory_errors(
+        self, scheduler: FakeFleet, sources: tuple[Path, Path], tmp_path: Path
+    ) -> None:
+        file = tmp_path / "request.json"
+        file.write_text(json.dumps({"enable_profiling": True, "sanitize": "all"}))
+        options = ["--profile", "counters", "--sanitize", "WINNERS", "--memory-errors", "label", "--listing", "sass"]
+        assert (await invoke("evaluate", *sources, *options, "--address", scheduler.address)).status == 0
+        of_file = ["--request", file, "--profile", "none", "--address", scheduler.address]
+        assert (await invoke("evaluate", *sources, *of_file)).status == 0
+        given, other = (message.requests[0] for message in scheduler.messages if message.requests)
+        assert (given.profile_level, given.sanitize) == (PROFILE_LEVEL_COUNTERS, SANITIZE_WINNERS)
+        assert (given.memory_errors, given.code_listing) == (MEMORY_ERRORS_LABEL, CODE_LISTING_SASS)
+        assert not given.HasField("enable_profiling")
+        assert (other.profile_level, other.sanitize) == (PROFILE_LEVEL_NONE, SANITIZE_ALL)
+        assert not other.HasField("enable_profiling"), "the option replaces what the file says of profiles"
 
     async def test_a_request_in_a_file_has_what_no_option_has(
         self, scheduler: FakeFleet, sources: tuple[Path, Path], tmp_path: Path
@@ -358,6 +382,24 @@ class TestBatch:
         assert [(each.name, each.code) for each in sent["says"].library_baselines] == [("mine", "b")]
         assert (dict(sent["open"].labels), sent["open"].kernel_code) == ({"step": "1"}, "k")
         assert (sent["says"].timing_precision, sent["says"].speedup_kind) == (0.5, SPEEDUP_KIND_DEVICE)
+
+    async def test_a_request_that_decides_about_its_profile_keeps_its_choice(
+        self, scheduler: FakeFleet, tmp_path: Path
+    ) -> None:
+        lines: list[dict[str, object]] = [{}, {"enable_profiling": True}, {"profile_level": "none"}]
+        source = tasks(
+            tmp_path / "t.jsonl",
+            *({"id": str(number), "kernel_code": "k", **line} for number, line in enumerate(lines)),
+        )
+        options = ["--profile", "kernels", "--sanitize", "all", "--address", scheduler.address]
+        assert (await invoke("batch", source, "--output", tmp_path / "r.jsonl", *options)).status == 0
+        sent = {one.id: one for message in scheduler.messages for one in message.requests}
+        assert {id: (one.profile_level, one.enable_profiling) for id, one in sent.items()} == {
+            "0": (PROFILE_LEVEL_KERNELS, False),
+            "1": (PROFILE_LEVEL_UNSPECIFIED, True),
+            "2": (PROFILE_LEVEL_NONE, False),
+        }
+        assert {one.sanitize for one in sent.values()} == {SANITIZE_ALL}
 
     async def test_results_say_which_have_one_reference(self, scheduler: FakeFleet, tmp_path: Path) -> None:
         source = tasks(

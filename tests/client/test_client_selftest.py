@@ -211,7 +211,7 @@ async def test_the_report_as_json(scheduler: FakeFleet) -> None:
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 def test_attacks_that_a_device_cannot_run_are_left_out_by_name(folder: Path, kind: str) -> None:
-    """Only a service with a GPU profiles, so attacks that need profiling, in whatever way, run only there."""
+    """Only a service with a GPU profiles and runs compute-sanitizer, so attacks that need these tools run only there."""
     header = ("problem: sum", "outcome: INCORRECT", "backend: torch")
     everywhere = attack(folder, *header, name="T01_everywhere.py")
     profiled = attack(folder, *header, 'request: {"enable_profiling": true}', name="T02_profiled.py")
@@ -220,9 +220,12 @@ def test_attacks_that_a_device_cannot_run_are_left_out_by_name(folder: Path, kin
     )
     on_gpu = attack(folder, *header, "devices: cuda", name="T04_on_gpu.py")
     in_cuda = attack(folder, "problem: sum", "outcome: INCORRECT", "backend: cuda", name="T05_in_cuda.py")
-    attacks = [everywhere, profiled, owned, on_gpu, in_cuda]
+    levelled = attack(folder, *header, 'request: {"profile_level": "kernels"}', name="T06_levelled.py")
+    sanitized = attack(folder, *header, 'request: {"sanitize": "all"}', name="T07_sanitized.py")
+    with_gpu = [everywhere, profiled, owned, on_gpu, levelled, sanitized]
+    attacks = [*with_gpu, in_cuda]
     plan = _plan(attacks, [Device(kind=kind)], ["torch", "triton"], None)
-    assert list(plan.attacks) == ([everywhere] if kind == "cpu" else [everywhere, profiled, owned, on_gpu])
+    assert list(plan.attacks) == ([everywhere] if kind == "cpu" else with_gpu)
     assert list(plan.left_out) == [one for one in attacks if one not in plan.attacks]
 
 

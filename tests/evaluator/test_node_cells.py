@@ -91,6 +91,14 @@ async def test_work_is_spread_over_devices_and_matched_by_selector(tmp_path: Pat
         assert (await result_of(b.start(*PASS, device=fits), b.node)).outcome == CORRECT
 
 
+async def test_counters_and_compute_sanitizer_get_a_gpu_where_there_are_other_devices_too() -> None:
+    async with running_node(cell_settings("cpu:0"), cell_settings("cuda:0", lanes=1)) as b:
+        for fields in ({"sanitize": pb.SANITIZE_ALL}, {"profile_level": pb.PROFILE_LEVEL_COUNTERS}):
+            attempt = b.start(*PASS, **fields)
+            assert (await result_of(attempt, b.node)).outcome == CORRECT
+            assert attempt.snapshot.device == "cuda:0"
+
+
 async def test_cancel_reaches_the_judge_and_the_queue() -> None:
     async with running_node(cell_settings(lanes=1)) as b:
         running, waiting = b.start("hang"), b.start("hang")

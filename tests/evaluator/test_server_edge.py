@@ -144,8 +144,15 @@ async def test_a_malformed_request_names_every_bad_field() -> None:
         assert [violation.field for violation in error.violations] == [
             *("kernel_code", "backend", "num_correct_trials", "tolerance.atol", "attempt_token")
         ]
-        error = await failure(stub.Evaluate(evaluate("t1", *PASS, enable_profiling=True), timeout=20))
-        assert isinstance(error, errors.InvalidRequestError)
+        for needs_gpu in (
+            {"enable_profiling": True},
+            {"profile_level": eval_pb.PROFILE_LEVEL_COUNTERS},
+            {"sanitize": eval_pb.SANITIZE_WINNERS},
+            {"sanitize": eval_pb.SANITIZE_ALL},
+        ):
+            error = await failure(stub.Evaluate(evaluate("t1", *PASS, **needs_gpu), timeout=20))
+            assert isinstance(error, errors.InvalidRequestError)
+            assert [violation.field for violation in error.violations] == list(needs_gpu)
         assert b.node.attempts.tokens() == []
         labels = {
             "grpc_type": "server_stream",

@@ -61,6 +61,18 @@ def test_what_is_not_said_has_its_default() -> None:
     assert asked.provenance_policy == pb.PROVENANCE_POLICY_REJECT_DECOYS
     assert asked.output_reuse == pb.OUTPUT_REUSE_LABEL
     assert (asked.run_performance, asked.stress_kinds, asked.timing_precision) == (True, (), 0.01)
+    assert (asked.enable_profiling, asked.counters, asked.sanitize) == (False, False, pb.SANITIZE_NONE)
+    assert (asked.memory_errors, asked.code_listing) == (pb.MEMORY_ERRORS_REJECT, pb.CODE_LISTING_NONE)
+
+
+def test_what_is_asked_about_kernels_reaches_the_spec() -> None:
+    for level, counters in ((pb.PROFILE_LEVEL_KERNELS, False), (pb.PROFILE_LEVEL_COUNTERS, True)):
+        profiled = spec(profile_level=level)
+        assert (profiled.enable_profiling, profiled.counters) == (True, counters)
+    asked = spec(sanitize=pb.SANITIZE_WINNERS, memory_errors=pb.MEMORY_ERRORS_LABEL, code_listing=pb.CODE_LISTING_SASS)
+    assert (asked.sanitize, asked.memory_errors) == (pb.SANITIZE_WINNERS, pb.MEMORY_ERRORS_LABEL)
+    assert asked.code_listing == pb.CODE_LISTING_SASS
+    assert asked.problem_key == spec().problem_key, "the reference is the same"
 
 
 @pytest.mark.parametrize(

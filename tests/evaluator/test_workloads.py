@@ -15,7 +15,7 @@ from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import ReferenceFailure, toolkits
 from kerneldyno.evaluator.toolkits.torch_settings import build
 from kerneldyno.evaluator.toolkits.workloads import MOST, NAME_CHARS, VALUE_BYTES
-from kerneldyno.rpc import validation
+from kerneldyno.rpc.workloads import MAX_WORKLOAD_BYTES, MAX_WORKLOAD_NAME_CHARS, MAX_WORKLOADS
 from kerneldyno.v1 import evaluation_pb2 as pb
 from tests.evaluator import judge_harness
 from tests.evaluator.judge_harness import Judge, request
@@ -89,8 +89,7 @@ def test_each_workload_is_a_problem_with_its_own_inputs() -> None:
 
 @pytest.mark.pure
 def test_the_limits_are_the_contracts() -> None:
-    limits = (validation.MAX_WORKLOADS, validation.MAX_WORKLOAD_NAME_CHARS, validation.MAX_WORKLOAD_BYTES)
-    assert limits == (MOST, NAME_CHARS, VALUE_BYTES)
+    assert (MAX_WORKLOADS, MAX_WORKLOAD_NAME_CHARS, MAX_WORKLOAD_BYTES) == (MOST, NAME_CHARS, VALUE_BYTES)
 
 
 @pytest.mark.pure

@@ -10,7 +10,14 @@ import pytest
 
 from kerneldyno.gateway import kernelgym
 from kerneldyno.testing.results import REFERENCE_SECONDS
-from kerneldyno.v1.evaluation_pb2 import PROVENANCE_POLICY_LABEL, EvalResult
+from kerneldyno.v1.evaluation_pb2 import (
+    PROFILE_LEVEL_COUNTERS,
+    PROFILE_LEVEL_UNSPECIFIED,
+    PROVENANCE_POLICY_LABEL,
+    SANITIZE_ALL,
+    SANITIZE_WINNERS,
+    EvalResult,
+)
 from tests.gateway.gateway_harness import REFERENCE, Served, gateway
 
 #: The fields that KernelGYM's training client sends with each task, besides the sources.
@@ -264,6 +271,16 @@ def test_translation_of_the_switches() -> None:
     assert request.timeouts.load_timeout.seconds == request.timeouts.timing_timeout.seconds == 300
     assert (request.reference_backend, request.tolerance.preset) == (2, 3)
     assert kernelgym.ignored({**body, "colour": "red"}) == ["colour"]
+
+
+def test_a_task_that_decides_about_its_profile_overrides_the_settings() -> None:
+    settings = {"profile_level": "counters", "sanitize": "all"}
+    request = kernelgym.request_of(task("a", enable_profiling=False, sanitize="winners"), settings)
+    assert (request.profile_level, request.HasField("enable_profiling")) == (PROFILE_LEVEL_UNSPECIFIED, True)
+    assert (request.enable_profiling, request.sanitize) == (False, SANITIZE_WINNERS)
+    open_task = {name: value for name, value in task("a").items() if name != "enable_profiling"}
+    request = kernelgym.request_of(open_task, settings)
+    assert (request.profile_level, request.sanitize) == (PROFILE_LEVEL_COUNTERS, SANITIZE_ALL)
 
 
 async def test_health_and_about() -> None:

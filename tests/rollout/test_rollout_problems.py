@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kerneldyno.rollout.problems import Problem, ProblemError, digest, from_row, load
+from kerneldyno.v1.evaluation_pb2 import CODE_LISTING_PTX, PROFILE_LEVEL_KERNELS, PROFILE_LEVEL_UNSPECIFIED
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = "import torch\n\nclass Model(torch.nn.Module):\n    pass\n\ndef get_inputs():\n    return []\n"
@@ -147,6 +148,14 @@ def test_text_that_is_not_utf8(tmp_path: Path) -> None:
         load(tmp_path)
 
 
+def test_a_problem_that_decides_about_its_profile_overrides_the_options() -> None:
+    options = {"profile_level": "kernels", "code_listing": "ptx"}
+    request = Problem("a", REFERENCE, options={"enable_profiling": False}).request(options)
+    assert (request.profile_level, request.enable_profiling) == (PROFILE_LEVEL_UNSPECIFIED, False)
+    assert request.code_listing == CODE_LISTING_PTX
+    assert Problem("a", REFERENCE).request(options).profile_level == PROFILE_LEVEL_KERNELS
+
+
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
@@ -155,6 +164,7 @@ def test_text_that_is_not_utf8(tmp_path: Path) -> None:
         ({"kernel_code": "x"}, "kernel_code"),
         ({"id": "x"}, "id"),
         ({"backend": "a b"}, "backend"),
+        ({"profile_level": "none", "enable_profiling": True}, "profile_level: is PROFILE_LEVEL_NONE"),
     ],
 )
 def test_options_that_cannot_be_used(options: dict[str, Any], complaint: str) -> None:

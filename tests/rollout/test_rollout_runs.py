@@ -332,8 +332,10 @@ def test_rankings_that_make_no_sense_are_refused() -> None:
         config(1, strategy="top", rank_by="time")
     with pytest.raises(TrainingError, match="no effect with strategy='all'"):
         config(1, rank_by="speedup")
-    with pytest.raises(TrainingError, match="needs profiles"):
-        config(1, strategy="top", rank_by="coverage", options={"enable_profiling": False})
+    declines: list[dict[str, object]] = [{"enable_profiling": False}, {"profile_level": "none"}]
+    for options in declines:
+        with pytest.raises(TrainingError, match="needs profiles"):
+            config(1, strategy="top", rank_by="coverage", options=options)
 
 
 def test_files_from_before_there_was_a_ranking_go_on() -> None:

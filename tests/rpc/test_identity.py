@@ -93,6 +93,10 @@ CHANGES: dict[str, Callable[[pb.EvalRequest], object]] = {
     "stress_inputs": lambda r: setattr(r, "stress_inputs", False),
     "provenance_policy": lambda r: setattr(r, "provenance_policy", pb.PROVENANCE_POLICY_LABEL),
     "output_reuse": lambda r: setattr(r, "output_reuse", pb.OUTPUT_REUSE_REJECT),
+    "profile_level": lambda r: setattr(r, "profile_level", pb.PROFILE_LEVEL_COUNTERS),
+    "sanitize": lambda r: setattr(r, "sanitize", pb.SANITIZE_WINNERS),
+    "memory_errors": lambda r: setattr(r, "memory_errors", pb.MEMORY_ERRORS_LABEL),
+    "code_listing": lambda r: setattr(r, "code_listing", pb.CODE_LISTING_SASS),
     "stress_kinds": lambda r: r.stress_kinds.append(pb.STRESS_KIND_ROWS),
     "kernel_files": lambda r: r.kernel_files.add(path="a.cu", content="b"),
     "kernel_files.path": lambda r: r.kernel_files.add(path="a.cpp", content="b"),
@@ -237,6 +241,28 @@ def test_to_have_reused_outputs_labelled_is_to_ask_for_nothing() -> None:
     assert identified(good(output_reuse=pb.OUTPUT_REUSE_LABEL)) == identified(good())
 
 
+def test_to_ask_for_nothing_more_about_kernels_is_to_ask_for_nothing() -> None:
+    nothing = good(
+        profile_level=pb.PROFILE_LEVEL_NONE,
+        sanitize=pb.SANITIZE_NONE,
+        memory_errors=pb.MEMORY_ERRORS_REJECT,
+        code_listing=pb.CODE_LISTING_NONE,
+    )
+    assert identified(nothing) == identified(good()) == identified(good(enable_profiling=False))
+
+
+def test_two_fields_for_one_profile_are_the_same_work() -> None:
+    profiled = identified(good(enable_profiling=True))
+    assert identified(good(profile_level=pb.PROFILE_LEVEL_KERNELS)) == profiled
+    counters = identified(good(profile_level=pb.PROFILE_LEVEL_COUNTERS))
+    assert counters == identified(good(profile_level=pb.PROFILE_LEVEL_COUNTERS, enable_profiling=True)) != profiled
+
+
+def test_each_way_to_sanitize_and_to_list_is_different_work() -> None:
+    ways = [{"sanitize": number} for number in range(2, 4)] + [{"code_listing": number} for number in range(2, 5)]
+    assert len({identified(good(**way)) for way in ways}) == len(ways)
+
+
 def test_the_usual_share_and_what_a_precision_implies_are_the_same_work() -> None:
     share = pb.Tolerance.PRESET_MATCHED_SHARE
     given = [
@@ -343,6 +369,11 @@ requests = st.builds(
     ),
     build_flags=st.none() | st.builds(pb.BuildFlags, cuda=st.lists(texts, max_size=2), libraries=st.lists(texts)),
     salt=texts,
+    enable_profiling=st.none() | st.booleans(),
+    profile_level=st.integers(0, 3),
+    sanitize=st.integers(0, 3),
+    memory_errors=st.integers(0, 2),
+    code_listing=st.integers(0, 4),
 )
 
 

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from kerneldyno.rpc.jsonio import request_from_json, request_to_json, result_from_json, result_to_json
+from kerneldyno.rpc.jsonio import (
+    declines_profile,
+    request_from_json,
+    request_to_json,
+    result_from_json,
+    result_to_json,
+    with_defaults,
+)
 from kerneldyno.rpc.validation import STAGE_TIMEOUT_FIELDS, validate
 from kerneldyno.v1 import evaluation_pb2 as pb
 
@@ -25,6 +32,10 @@ BASE = {"id": "a", "reference_code": "r", "kernel_code": "k"}
         ({"library_baselines": {"a": "b"}}, {"library_baselines": [{"name": "a", "code": "b"}]}),
         ({"module_mode": "both"}, {"module_mode": "MODULE_MODE_BOTH"}),
         ({"launch_mode": "cuda-graph"}, {"launch_mode": "LAUNCH_MODE_CUDA_GRAPH"}),
+        ({"profile_level": "kernels"}, {"profile_level": "PROFILE_LEVEL_KERNELS"}),
+        ({"sanitize": "winners"}, {"sanitize": "SANITIZE_WINNERS"}),
+        ({"memoryErrors": "label"}, {"memory_errors": "MEMORY_ERRORS_LABEL"}),
+        ({"code_listing": "sass"}, {"code_listing": "CODE_LISTING_SASS"}),
         ({"speedup_kind": "end-to-end"}, {"speedup_kind": "SPEEDUP_KIND_END_TO_END"}),
         ({"speedupKind": "SPEEDUP_KIND_DEVICE"}, {"speedup_kind": "SPEEDUP_KIND_DEVICE"}),
         ({"timing_precision": 0.02}, {"timing_precision": 0.02}),
@@ -72,6 +83,10 @@ def test_what_a_person_means_is_understood(extra: dict[str, Any], same_as: dict[
         ({"id": 5}, "id"),
         ({"priority": "urgent"}, "PRIORITY_URGENT"),
         ({"speedup_kind": "wall"}, "SPEEDUP_KIND_WALL"),
+        ({"profile_level": True}, "PROFILE_LEVEL_"),
+        ({"sanitize": "some"}, "SANITIZE_SOME"),
+        ({"memory_errors": "ignore"}, "MEMORY_ERRORS_IGNORE"),
+        ({"code_listing": "cubin"}, "CODE_LISTING_CUBIN"),
         ({"timing_precision": "high"}, "timing_precision"),
         ({"tolerance": {"absolute": 1}}, "absolute"),
         ({"tolerance": True}, "tolerance"),
@@ -92,6 +107,41 @@ def test_what_cannot_be_meant_is_refused_by_name(data: Any, words: str) -> None:
         request_from_json(data)
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "profile"),
+    [
+        ({}, {"profile_level": "counters"}),
+        ({"enable_profiling": None}, {"profile_level": "counters"}),
+        ({"enable_profiling": False}, {"enable_profiling": False}),
+        ({"enableProfiling": True}, {"enable_profiling": True}),
+        ({"profileLevel": "none"}, {"profile_level": "none"}),
+    ],
+    ids=json.dumps,
+)
+def test_who_says_something_about_a_profile_gets_no_part_of_the_default(
+    given: dict[str, Any], profile: dict[str, Any]
+) -> None:
+    fields = with_defaults(given, {"salt": "7", "profile_level": "counters"})
+    assert request_from_json(fields) == request_from_json({"salt": "7", **profile})
+
+
+@pytest.mark.parametrize(
+    ("fields", "declined"),
+    [
+        ({}, False),
+        ({"enable_profiling": False, "colour": "red"}, True),
+        ({"enableProfiling": True}, False),
+        ({"profile_level": "none"}, True),
+        ({"profile_level": 1}, True),
+        ({"profile_level": "counters"}, False),
+        ({"profile_level": "much"}, False),
+    ],
+    ids=json.dumps,
+)
+def test_whether_fields_decline_a_profile(fields: dict[str, Any], declined: bool) -> None:
+    assert declines_profile(fields) == declined
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), -1.0])

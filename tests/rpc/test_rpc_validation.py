@@ -66,6 +66,9 @@ def fields_of(request: pb.EvalRequest, **known: Any) -> list[str]:
         good(client_grace=seconds(1)),
         good(total_timeout=seconds(7 * 86400)),
         good(enable_profiling=False),
+        good(profile_level=pb.PROFILE_LEVEL_NONE, enable_profiling=False, sanitize=pb.SANITIZE_NONE),
+        good(memory_errors=pb.MEMORY_ERRORS_LABEL, code_listing=pb.CODE_LISTING_ALL),
+        simple(memory_errors=pb.MEMORY_ERRORS_REJECT, code_listing=pb.CODE_LISTING_PTX),
         simple(),
         simple(cases=[], cases_code="def get_cases(): ..."),
         simple(cases=[pb.Case(inputs_json="[]", expected_json="null")] * 100),
@@ -174,6 +177,10 @@ def test_what_is_within_the_limits_passes(request_: pb.EvalRequest) -> None:
         (good(device=pb.DeviceSelector(node_labels={"k" * 151: ""})), f"device.node_labels['{'k' * 57}...']", "150"),
         (good(salt="x" * 101), "salt", "101"),
         (good(output_reuse=7), "output_reuse", "OUTPUT_REUSE_REJECT"),
+        (good(profile_level=4), "profile_level", "PROFILE_LEVEL_COUNTERS"),
+        (good(sanitize=4), "sanitize", "SANITIZE_WINNERS"),
+        (good(memory_errors=3), "memory_errors", "MEMORY_ERRORS_LABEL"),
+        (good(code_listing=5), "code_listing", "CODE_LISTING_SASS"),
         (good(stress_kinds=[1, 99]), "stress_kinds", "STRESS_KIND_PATCH"),
         (good(stress_kinds=[2, 2]), "stress_kinds", "twice"),
         (good(stress_kinds=[0]), "stress_kinds", "leave the field empty"),
@@ -185,6 +192,10 @@ def test_what_is_within_the_limits_passes(request_: pb.EvalRequest) -> None:
         (good(total_timeout=seconds(7 * 86400 + 1)), "total_timeout", "604800"),
         (good(total_timeout=duration_pb2.Duration(seconds=5, nanos=-1_000_000_000)), "total_timeout", "1 s"),
         (good(enable_profiling=True), "enable_profiling", "can profile"),
+        (good(profile_level=pb.PROFILE_LEVEL_KERNELS), "profile_level", "set it to PROFILE_LEVEL_NONE"),
+        (good(profile_level=pb.PROFILE_LEVEL_COUNTERS, enable_profiling=True), "profile_level", "can profile"),
+        (good(sanitize=pb.SANITIZE_ALL), "sanitize", "set it to SANITIZE_NONE"),
+        (simple(sanitize=pb.SANITIZE_WINNERS), "sanitize", "no device here is a GPU"),
         (good(provenance_policy="PROVENANCE_POLICY_REQUIRE_OWN_KERNELS"), "provenance_policy", "can profile"),
         (good(cases_code="x"), "cases_code", "kernel_simple"),
         (good(cases=[pb.Case(inputs_json="[]", expected_json="1")]), "cases", "kernel_simple"),
@@ -258,6 +269,7 @@ def test_defaults_are_filled_in_and_what_was_given_stays() -> None:
     assert full.run_performance
     assert full.HasField("enable_profiling")
     assert not full.enable_profiling
+    assert (full.profile_level, full.sanitize, full.memory_errors, full.code_listing) == (0, 0, 0, 0)
     assert full.speedup_kind == pb.SPEEDUP_KIND_DEVICE
     assert effective(full) == full
 

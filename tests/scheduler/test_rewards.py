@@ -13,7 +13,13 @@ from kerneldyno.rpc import errors
 from kerneldyno.rpc.turns import MAX_TURN_LABELS, turn_id
 from kerneldyno.scheduler.core.model import Key
 from kerneldyno.testing.scripted_node import node
-from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_DEVICE, SPEEDUP_KIND_END_TO_END, EvalRequest
+from kerneldyno.v1.evaluation_pb2 import (
+    PROFILE_LEVEL_KERNELS,
+    PROFILE_LEVEL_NONE,
+    SPEEDUP_KIND_DEVICE,
+    SPEEDUP_KIND_END_TO_END,
+    EvalRequest,
+)
 from kerneldyno.v1.reward_service_pb2 import Extraction, RewardSpec, SpeedupTier, StreamRewardsRequest, Turn
 from kerneldyno.v1.scheduler_service_pb2 import ListEvaluationsRequest
 from tests.scheduler.rewards_harness import PLAIN, Trainer, fenced, fields, outcome, paid, turn
@@ -249,15 +255,21 @@ async def test_turns_are_profiled_where_coverage_is_paid_and_the_fleet_can() -> 
     script = "speedup=1 coverage=0.5"
     async with scheduler() as (app, _), connect(app) as peer:
         trainer = Trainer(peer)
-        await trainer.send(turn("asked", script), turn("declined", script, enable_profiling=False), reward=None)
+        await trainer.send(
+            turn("asked", script),
+            turn("declined", script, enable_profiling=False),
+            turn("none", script, profile_level=PROFILE_LEVEL_NONE),
+            reward=None,
+        )
         await asyncio.sleep(0.5)
         assert app.core.clients.count == 0, "nobody knows yet whether there is anything that can profile"
         async with node(app.address, "n1", profiling=True):
-            await trainer.send(turn("unpaid", script), turn("wanted", script, enable_profiling=True))
+            await trainer.send(turn("unpaid", script), turn("wanted", script, profile_level=PROFILE_LEVEL_KERNELS))
             answers = await trainer.finish()
         assert {name: one.result.HasField("profile") for name, one in answers.items()} == {
             "asked": True,
             "declined": False,
+            "none": False,
             "unpaid": False,
             "wanted": True,
         }

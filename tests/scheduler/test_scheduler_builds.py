@@ -145,6 +145,17 @@ def test_after_a_restart_nodes_say_again_what_they_build() -> None:
     assert list(later.place()) == ["b1"]
 
 
+def test_requests_say_whether_they_need_a_profile_and_a_gpu() -> None:
+    request = evaluation_pb2.EvalRequest(id="a", reference_code="r", kernel_code="k")
+    assert (requirement_of(request).profiling, requirement_of(request).device_kind) == (False, "")
+    request.sanitize = evaluation_pb2.SANITIZE_ALL
+    assert (requirement_of(request).profiling, requirement_of(request).device_kind) == (False, "cuda")
+    request.profile_level = evaluation_pb2.PROFILE_LEVEL_COUNTERS
+    submitted = submit_request_of(request, "c", ClientKind.STREAM)
+    need = spec_of(submitted.spec.payload).requirement
+    assert (need.profiling, need.device_kind) == (True, "cuda")
+
+
 def test_requests_say_whether_they_may_need_a_build_and_reports_how_many_builders_there_are() -> None:
     request = evaluation_pb2.EvalRequest(id="a", backend="triton", reference_code="r", kernel_code="k")
     assert not requirement_of(request).may_build

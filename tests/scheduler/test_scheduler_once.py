@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import grpc
 import pytest
@@ -39,6 +40,15 @@ async def test_refusals_say_which_field_and_what_to_do() -> None:
 
         selector = evaluation_pb2.DeviceSelector(kind="cuda")
         assert isinstance(await failure(stub.EvaluateOnce(once("a", device=selector))), errors.NoMatchingDeviceError)
+        # Only a GPU has counters; without this refusal, the fields would be ignored on a CPU.
+        for needs_gpu in (
+            {"profile_level": evaluation_pb2.PROFILE_LEVEL_COUNTERS},
+            {"profile_level": evaluation_pb2.PROFILE_LEVEL_KERNELS},
+            {"sanitize": evaluation_pb2.SANITIZE_WINNERS},
+        ):
+            refused = await failure(stub.EvaluateOnce(once("a", **needs_gpu)))
+            assert isinstance(refused, errors.InvalidRequestError)
+            assert [v.field for v in refused.violations] == list(needs_gpu)
         # A CPU does not run CUDA C++. Without this refusal, plain PyTorch would pass there under backend cuda.
         assert isinstance(await failure(stub.EvaluateOnce(once("a", backend="cuda"))), errors.NoMatchingDeviceError)
 
@@ -55,6 +65,25 @@ async def test_refusals_say_which_field_and_what_to_do() -> None:
         client.call.cancel()
         for i in range(3):
             await stub.CancelEvaluation(pb.CancelEvaluationRequest(id=f"r{i}", client_id="c"))
+
+
+async def test_what_needs_a_gpu_goes_to_a_node_with_one() -> None:
+    async with (
+        scheduler() as (app, stub),
+        node(app.address, "cpu") as cpu,
+        node(app.address, "gpu", profiling=True, kind="cuda") as gpu,
+    ):
+        await eventually(lambda: len(app.core.fleet.nodes) == 2)
+        asked: list[dict[str, Any]] = [
+            {"profile_level": evaluation_pb2.PROFILE_LEVEL_KERNELS},
+            {"profile_level": evaluation_pb2.PROFILE_LEVEL_COUNTERS},
+            {"sanitize": evaluation_pb2.SANITIZE_ALL},
+        ]
+        for number, fields in enumerate(asked):
+            result = (await stub.EvaluateOnce(once(str(number), "coverage=0.5", **fields))).result
+            assert result.outcome == Outcome.CORRECT
+            assert result.HasField("profile") == ("profile_level" in fields)
+        assert (len(gpu.started), cpu.started) == (len(asked), [])
 
 
 async def test_the_deadline_of_the_call_reaches_the_node() -> None:

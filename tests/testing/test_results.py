@@ -7,7 +7,7 @@ import pytest
 from kerneldyno.rewards.presets import spec
 from kerneldyno.rewards.scoring import score
 from kerneldyno.testing import results, script
-from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
+from kerneldyno.v1.evaluation_pb2 import PROFILE_LEVEL_COUNTERS, EvalRequest, EvalResult
 
 pytestmark = pytest.mark.pure
 
@@ -67,6 +67,8 @@ def test_words_may_stand_in_a_comment() -> None:
     assert script.read(request) == {"speedup": "3", "again.speedup": "2"}, "no profile is asked for"
     again = EvalRequest(kernel_code=request.kernel_code, salt="~again", enable_profiling=True)
     assert script.read(again) == {"speedup": "2", "again.speedup": "2", "coverage": "0.5"}
+    counters = EvalRequest(kernel_code=request.kernel_code, profile_level=PROFILE_LEVEL_COUNTERS)
+    assert script.read(counters)["coverage"] == "0.5"
 
 
 def test_an_end_to_end_speedup_may_differ_or_be_left_out() -> None:

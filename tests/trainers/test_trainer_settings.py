@@ -8,7 +8,12 @@ from kerneldyno.rollout.problems import Problem
 from kerneldyno.trainers.errors import SettingsError
 from kerneldyno.trainers.settings import load
 from kerneldyno.trainers.turns import make_turn
-from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_END_TO_END, SPEEDUP_KIND_UNSPECIFIED
+from kerneldyno.v1.evaluation_pb2 import (
+    PROFILE_LEVEL_COUNTERS,
+    PROFILE_LEVEL_UNSPECIFIED,
+    SPEEDUP_KIND_END_TO_END,
+    SPEEDUP_KIND_UNSPECIFIED,
+)
 
 KIND = "SPEEDUP_KIND_END_TO_END"
 
@@ -33,3 +38,17 @@ def test_requests_may_say_it_and_how_precisely_it_is_measured() -> None:
     assert (request.speedup_kind, request.timing_precision) == (SPEEDUP_KIND_END_TO_END, 0.05)
     with pytest.raises(SettingsError, match="SPEEDUP_KIND_WALL"):
         make_turn(problem, load({"request": {"speedup_kind": "wall"}}), "x", group="g", sample=0, turn_index=0)
+
+
+def test_ranking_by_coverage_needs_profiles_whatever_a_problem_says() -> None:
+    ranked = {"strategy": "top", "rank_by": "coverage"}
+    for request in ({"enable_profiling": False}, {"profile_level": "none"}):
+        with pytest.raises(SettingsError, match="needs profiles"):
+            load({**ranked, "request": request})
+    declines = Problem(id="p", reference_code="class Model: ...", options={"profile_level": "none"})
+    asked = make_turn(declines, load(ranked), "x", group="g", sample=0, turn_index=0).request
+    assert (asked.enable_profiling, asked.profile_level) == (True, PROFILE_LEVEL_UNSPECIFIED)
+    plain = Problem(id="p", reference_code="class Model: ...")
+    settings = load({**ranked, "request": {"profile_level": "counters"}})
+    asked = make_turn(plain, settings, "x", group="g", sample=0, turn_index=0).request
+    assert (asked.HasField("enable_profiling"), asked.profile_level) == (False, PROFILE_LEVEL_COUNTERS)

@@ -41,6 +41,7 @@ from kerneldyno.client.problem_names import mark_reference
 from kerneldyno.client.sources import in_thread
 from kerneldyno.rpc.input_files import STDIN, is_plain, open_input
 from kerneldyno.rpc.jsonio import request_from_json
+from kerneldyno.rpc.profiles import clear_profile, decides_about_profile
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
 
 
@@ -124,6 +125,8 @@ def _filled(items: Iterable[EvalRequest | BadLine], defaults: EvalRequest) -> It
         for name in ("stress_kinds", "baselines", "library_baselines"):
             if getattr(item, name):
                 filled.ClearField(name)  # merging would append the request's own to the defaults
+        if decides_about_profile(item):
+            clear_profile(filled)  # merging could join one field of the defaults with the other one of the item
         filled.MergeFrom(item)
         mark_reference(filled)
         yield filled

@@ -39,7 +39,7 @@ from kerneldyno.client.aio import DEFAULT_ADDRESS, AsyncClient
 from kerneldyno.client.errors import UnavailableError
 from kerneldyno.report.wording import build_words
 from kerneldyno.rewards.extraction import defines
-from kerneldyno.rpc.jsonio import request_from_json
+from kerneldyno.rpc.jsonio import request_from_json, with_defaults
 from kerneldyno.rpc.source import without_mark
 from kerneldyno.rpc.validation import DEFAULT_ENTRY_POINT, DEFAULT_TOOLKIT, validate
 from kerneldyno.v1.evaluation_pb2 import Compilation, EvalRequest
@@ -86,7 +86,7 @@ def check(
         given: dict[str, object] = {"backend": backend, "toolkit": toolkit, "entry_point": entry_point}
         given["build_flags"] = build.field(fields.get("build_flags", {}))
         fields |= {name: value for name, value in given.items() if value is not None}
-        fields |= chosen.fields()
+        fields = with_defaults(chosen.fields(), fields)
         try:
             request = request_from_json(fields)
             build.check(request)

@@ -152,6 +152,26 @@ _OPTIONS = (
         _one_of("label", "reject-decoys", "require-own-kernels"),
     ),
     _Option(
+        *("profile_level", "--profile", str, "none|kernels|counters"),
+        "What to show of a correct candidate's kernels: times and owners, or Nsight Compute's counters too. Default none.",
+        _one_of("none", "kernels", "counters"),
+    ),
+    _Option(
+        *("sanitize", "--sanitize", str, "none|winners|all"),
+        "Which right candidates run under compute-sanitizer: those faster than the reference, or all. Default none.",
+        _one_of("none", "winners", "all"),
+    ),
+    _Option(
+        *("memory_errors", "--memory-errors", str, "label|reject"),
+        "How to treat a right candidate that broke a rule of memory: as a finding, or as wrong. Default reject.",
+        _one_of("label", "reject"),
+    ),
+    _Option(
+        *("code_listing", "--listing", str, "none|ptx|sass|all"),
+        "Which code of a correct candidate's kernels to return. Default none.",
+        _one_of("none", "ptx", "sass", "all"),
+    ),
+    _Option(
         *("launch_mode", "--launch-mode", str, "eager|cuda-graph"),
         "How timed calls of both sides reach the device. Default eager.",
         _one_of("eager", "cuda-graph"),

@@ -21,6 +21,7 @@ from kerneldyno.cli.corpus_variants import docstring, expand
 from kerneldyno.rewards.factors import factor
 from kerneldyno.rewards.speedups import DEVICE, END_TO_END, counted_speedup
 from kerneldyno.rpc.jsonio import request_from_json
+from kerneldyno.rpc.profiles import asks_for_profile, needs_gpu
 from kerneldyno.rpc.validation import effective
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult, SpeedupKind
 
@@ -79,11 +80,15 @@ class Entry:
     def runs_on(self, kind: str, backends: Collection[str]) -> bool:
         """Return whether a service with a device of this kind ("cuda" or "cpu") and these backends accepts it.
 
-        A service without a GPU refuses to profile. A bare judge does not, so tests of the judge run all of `devices`.
+        A service without a GPU refuses to profile, and to run compute-sanitizer. A bare judge does not, so tests of the
+        judge run all of `devices`.
         """
         if kind not in self.devices or self.backend not in backends:
             return False
-        return kind == "cuda" or not effective(request(self, kind)).enable_profiling
+        if kind == "cuda":
+            return True
+        full = effective(request(self, kind))
+        return not asks_for_profile(full) and not needs_gpu(full)
 
 
 def find() -> Path:

@@ -44,7 +44,7 @@ from kerneldyno.client.problem_names import PROBLEM_LABEL, name_of_file
 from kerneldyno.rewards.extraction import defines
 from kerneldyno.rewards.speedups import counted_speedup
 from kerneldyno.rpc.input_files import STDIN
-from kerneldyno.rpc.jsonio import request_from_json, request_to_json, result_to_json
+from kerneldyno.rpc.jsonio import request_from_json, request_to_json, result_to_json, with_defaults
 from kerneldyno.rpc.source import without_mark
 from kerneldyno.rpc.validation import DEFAULT_ENTRY_POINT, DEFAULT_TOOLKIT
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
@@ -117,7 +117,6 @@ def evaluate(
     stage_timeout: Annotated[float | None, typer.Option("--timeout", help="Limit of each stage, in seconds.")] = None,
     device: Annotated[str | None, typer.Option("--device", metavar="cuda|cpu", help="Kind of device.")] = None,
     no_performance: Annotated[bool, typer.Option("--no-performance", help="Judge correctness only.")] = False,
-    profile: Annotated[bool, typer.Option("--profile", help="Profile a correct candidate.")] = False,
     skip_cache: Annotated[
         bool, typer.Option("--skip-cache", help="Evaluate again, even if an earlier result could answer.")
     ] = False,
@@ -152,12 +151,11 @@ def evaluate(
             "timeouts": stage_timeout,
             "device": None if device is None else {**filed.get("device", {}), "kind": device},
             "run_performance": False if no_performance else None,
-            "enable_profiling": profile or None,
             "skip_cache": skip_cache or None,
             "build_flags": build.field(filed.get("build_flags", {})),
         }
         fields |= {name: value for name, value in optional.items() if value is not None}
-        fields |= chosen.fields()
+        fields = with_defaults(chosen.fields(), fields)
         numbers = {"atol": atol, "rtol": rtol, "matched_share": matched_share}
         if tolerance := {name: value for name, value in numbers.items() if value is not None}:
             preset = "allclose" if matched_share is None else "matched_share"

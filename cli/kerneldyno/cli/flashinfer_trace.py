@@ -18,7 +18,7 @@ from typing import Any
 
 from kerneldyno.cli.common import UsageError, read_source
 from kerneldyno.cli.stored_inputs import StoredInputs, read_tensor
-from kerneldyno.rpc.validation import MAX_WORKLOAD_BYTES
+from kerneldyno.rpc.workloads import MAX_WORKLOAD_BYTES
 
 #: The form's dtypes, and torch's.
 _DTYPES = {

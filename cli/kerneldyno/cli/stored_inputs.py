@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kerneldyno.cli.common import UsageError
-from kerneldyno.rpc.validation import MAX_SOURCE_BYTES, MAX_WORKLOAD_BYTES
+from kerneldyno.rpc.validation import MAX_SOURCE_BYTES
+from kerneldyno.rpc.workloads import MAX_WORKLOAD_BYTES
 
 #: Largest tensor in bytes before it is compressed. The judge makes it anew for each trial.
 MAX_TENSOR_BYTES = 64 << 20

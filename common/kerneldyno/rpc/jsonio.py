@@ -15,12 +15,15 @@ from typing import Any
 
 from google.protobuf import json_format
 
+from kerneldyno.rpc.profiles import asks_for_profile, decides_about_profile
 from kerneldyno.rpc.validation import STAGE_TIMEOUT_FIELDS
 from kerneldyno.v1 import evaluation_pb2 as pb
 
 _NAMES = {field.name: field.name for field in pb.EvalRequest.DESCRIPTOR.fields} | {
     field.json_name: field.name for field in pb.EvalRequest.DESCRIPTOR.fields
 }
+#: The two fields that say whether there is a profile, in both spellings.
+_PROFILE_NAMES = frozenset(key for key, name in _NAMES.items() if name in ("enable_profiling", "profile_level"))
 
 
 def request_from_json(data: Mapping[str, Any]) -> pb.EvalRequest:
@@ -49,6 +52,25 @@ def request_from_json(data: Mapping[str, Any]) -> pb.EvalRequest:
         return json_format.ParseDict(_quote_non_finite(plain), pb.EvalRequest())
     except (json_format.ParseError, TypeError) as error:
         raise ValueError(" ".join(str(error).split())) from error
+
+
+def with_defaults(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a request that are `given`, and the fields of `defaults` that are not given.
+
+    `enable_profiling` and `profile_level` are one choice: if one of them is given, neither is taken from `defaults`.
+    """
+    if any(given.get(name) is not None for name in _PROFILE_NAMES):
+        defaults = {name: value for name, value in defaults.items() if name not in _PROFILE_NAMES}
+    return {**defaults, **given}
+
+
+def declines_profile(fields: Mapping[str, Any]) -> bool:
+    """Return whether these fields of a request decline a profile. Malformed fields do not."""
+    try:
+        request = request_from_json({name: value for name, value in fields.items() if name in _PROFILE_NAMES})
+    except ValueError:
+        return False
+    return decides_about_profile(request) and not asks_for_profile(request)
 
 
 def request_to_json(request: pb.EvalRequest) -> dict[str, Any]:
@@ -183,6 +205,10 @@ _CONVERT: dict[str, Callable[[Any], Any]] = {
     "speedup_kind": _enum("SPEEDUP_KIND_"),
     "provenance_policy": _enum("PROVENANCE_POLICY_"),
     "output_reuse": _enum("OUTPUT_REUSE_"),
+    "profile_level": _enum("PROFILE_LEVEL_"),
+    "sanitize": _enum("SANITIZE_"),
+    "memory_errors": _enum("MEMORY_ERRORS_"),
+    "code_listing": _enum("CODE_LISTING_"),
     "stress_kinds": _stress_kinds,
     "tolerance": _tolerance,
     "device": _device,

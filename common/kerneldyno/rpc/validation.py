@@ -7,7 +7,6 @@ parses and whether it has the entry point.
 
 from __future__ import annotations
 
-import json
 import keyword
 import math
 import re
@@ -19,7 +18,9 @@ from google.protobuf.duration_pb2 import Duration
 
 from kerneldyno.rpc.candidate_files import file_faults, flag_faults, has_native, normalize
 from kerneldyno.rpc.library_baselines import baseline_faults, normalize_baselines
+from kerneldyno.rpc.profiles import needs_gpu, normalize_profiles, profile_faults
 from kerneldyno.rpc.source import BYTE_ORDER_MARK, without_mark
+from kerneldyno.rpc.workloads import case_faults, workload_faults
 from kerneldyno.v1 import evaluation_pb2 as pb
 
 #: First word of the description of a field that must not be empty.
@@ -32,7 +33,6 @@ MAX_PERF_TRIALS = 1000
 MAX_WARMUP = 100
 MIN_STAGE_SECONDS = 0.1
 MAX_STAGE_SECONDS = 3600.0
-MAX_CASES = 100
 MAX_LABELS = 16
 #: Longest label in characters. The longest name of a KernelBench problem, with its level, has 103.
 MAX_LABEL_CHARS = 150
@@ -66,10 +66,6 @@ DEFAULT_BUILD_SECONDS = 300
 
 STAGE_TIMEOUT_FIELDS = ("load_timeout", "compile_timeout", "correctness_timeout", "timing_timeout", "build_timeout")
 
-#: Most workloads of a request, and the limits of one.
-MAX_WORKLOADS = 100
-MAX_WORKLOAD_NAME_CHARS = 100
-MAX_WORKLOAD_BYTES = 4096
 #: Share of elements that PRESET_MATCHED_SHARE asks for if the request does not say.
 DEFAULT_MATCHED_SHARE = 0.95
 #: Presets for which a request may give tolerances.
@@ -93,6 +89,10 @@ _ENUMS: dict[str, Any] = {
     "priority": pb.Priority,
     "provenance_policy": pb.ProvenancePolicy,
     "output_reuse": pb.OutputReuse,
+    "profile_level": pb.ProfileLevel,
+    "sanitize": pb.Sanitize,
+    "memory_errors": pb.MemoryErrors,
+    "code_listing": pb.CodeListing,
     "stress_kinds": pb.StressKind,
     "tolerance.preset": pb.Tolerance.Preset,
 }
@@ -129,7 +129,7 @@ def validate(
         request: the request to check.
         backends: names of the backends that are served; None to skip this check.
         toolkits: names of the toolkits that are served; None to skip this check.
-        profiling: whether any device can profile.
+        profiling: whether any device can profile, which GPUs can.
         id_required: whether the request must have an id.
     """
     found: list[Violation] = []
@@ -188,8 +188,7 @@ def effective(request: pb.EvalRequest) -> pb.EvalRequest:
     if not full.HasField("run_performance"):
         full.run_performance = True
     full.provenance_policy = full.provenance_policy or pb.PROVENANCE_POLICY_REJECT_DECOYS
-    if not full.HasField("enable_profiling"):
-        full.enable_profiling = full.provenance_policy == pb.PROVENANCE_POLICY_REQUIRE_OWN_KERNELS
+    normalize_profiles(full)
     return full
 
 
@@ -211,8 +210,8 @@ def _stage_seconds(name: str, backend: str) -> int:
 
 
 def device_kind(request: pb.EvalRequest) -> str:
-    """Return the kind of device that `request` needs: the one it names, else the one its backend needs; "" for any."""
-    return request.device.kind or _NEEDS_KIND.get(request.backend, "")
+    """Return the kind of device that `request` needs: the one it names, else the one its fields need; "" for any."""
+    return request.device.kind or _NEEDS_KIND.get(request.backend, "cuda" if needs_gpu(request) else "")
 
 
 def _violations(
@@ -258,7 +257,8 @@ def _violations(
     yield from _enum("speedup_kind", request.speedup_kind)
     yield from _enum("priority", request.priority)
     yield from _enum("provenance_policy", request.provenance_policy)
-    yield from _enum("output_reuse", request.output_reuse)
+    for field in ("output_reuse", "profile_level", "sanitize", "memory_errors", "code_listing"):
+        yield from _enum(field, getattr(request, field))
     yield from _stress_kinds(request.stress_kinds)
     if request.HasField("timeouts"):
         yield from _timeouts(request.timeouts)
@@ -272,15 +272,10 @@ def _violations(
         if needed and request.device.kind not in ("", needed):
             text = f"the backend {request.backend} runs on {needed} devices only; leave the field out"
             yield Violation("device.kind", text)
-    if request.provenance_policy == pb.PROVENANCE_POLICY_REQUIRE_OWN_KERNELS and not profiling:
-        yield Violation("provenance_policy", "REQUIRE_OWN_KERNELS needs profiling, and no device here can profile")
-    if request.enable_profiling and not profiling:
-        yield Violation(
-            "enable_profiling", "no device here can profile (that takes a GPU); leave the field out or set it to false"
-        )
-    yield from _cases(request)
+    yield from (Violation(*fault) for fault in profile_faults(request, profiling))
+    yield from (Violation(*fault) for fault in case_faults(request, request.toolkit or DEFAULT_TOOLKIT))
     if request.workloads:
-        yield from _workloads(request)
+        yield from (Violation(*fault) for fault in workload_faults(request))
     if request.HasField("workloads_time"):
         yield from _duration("workloads_time", request.workloads_time, MIN_TOTAL_SECONDS, MAX_TOTAL_SECONDS)
     if request.salt:
@@ -352,29 +347,6 @@ def _baselines(request: pb.EvalRequest) -> Iterator[Violation]:
         yield Violation("baselines", "names the reference_backend, beside which the candidate is timed in any case")
 
 
-def _workloads(request: pb.EvalRequest) -> Iterator[Violation]:
-    if request.workloads and request.toolkit == "kernel_simple":
-        yield Violation("workloads", "must be empty with the kernel_simple toolkit, which has cases")
-    if len(request.workloads) > MAX_WORKLOADS:
-        yield Violation("workloads", f"has {len(request.workloads)} workloads; at most {MAX_WORKLOADS} are allowed")
-    for index, workload in enumerate(request.workloads[:MAX_WORKLOADS]):
-        field = f"workloads[{index}]"
-        yield from _workload_name(f"{field}.name", workload.name)
-        if (size := len(workload.value_json.encode())) > MAX_WORKLOAD_BYTES:
-            yield Violation(f"{field}.value_json", f"is {size} bytes long; at most {MAX_WORKLOAD_BYTES} are allowed")
-            continue
-        try:
-            json.loads(workload.value_json)
-        except (ValueError, RecursionError) as error:
-            yield Violation(f"{field}.value_json", f"is not JSON: {error}")
-
-
-def _workload_name(field: str, value: str) -> Iterator[Violation]:
-    if len(value) > MAX_WORKLOAD_NAME_CHARS or not value.isprintable():
-        text = f"{_show(value)} is no name; give at most {MAX_WORKLOAD_NAME_CHARS} printable characters"
-        yield Violation(field, text)
-
-
 def _timing_precision(value: float) -> Iterator[Violation]:
     if not MIN_TIMING_PRECISION <= value <= MAX_TIMING_PRECISION:  # NaN is neither
         allowed = f"{MIN_TIMING_PRECISION:g} to {MAX_TIMING_PRECISION:g}"
@@ -442,31 +414,6 @@ def _device(device: pb.DeviceSelector) -> Iterator[Violation]:
     if not 0 <= device.min_devices <= MAX_MIN_DEVICES:
         yield Violation("device.min_devices", f"is {device.min_devices}; allowed are 0 to {MAX_MIN_DEVICES}")
     yield from _labels("device.node_labels", device.node_labels)
-
-
-def _cases(request: pb.EvalRequest) -> Iterator[Violation]:
-    toolkit = request.toolkit or DEFAULT_TOOLKIT
-    if toolkit == "kernel_simple" and not request.cases and not request.cases_code.strip():
-        yield Violation("cases", "missing; the kernel_simple toolkit needs cases or cases_code")
-    if toolkit == "kernelbench":
-        for field in ("cases_code", "cases"):
-            if getattr(request, field):
-                yield Violation(field, "must be empty with the kernelbench toolkit; use toolkit kernel_simple")
-    elif request.cases and request.cases_code:
-        yield Violation("cases", "given twice; use either cases or cases_code")
-    if len(request.cases) > MAX_CASES:
-        yield Violation("cases", f"has {len(request.cases)} cases; at most {MAX_CASES} are allowed")
-    for index, case in enumerate(request.cases[:MAX_CASES]):
-        yield from _workload_name(f"cases[{index}].name", case.name)
-        for name in ("inputs_json", "expected_json"):
-            field = f"cases[{index}].{name}"
-            try:
-                value = json.loads(getattr(case, name))
-            except (ValueError, RecursionError) as error:
-                yield Violation(field, f"is not JSON: {error}")
-            else:
-                if name == "inputs_json" and not isinstance(value, list):
-                    yield Violation(field, "must be a JSON array of positional arguments")
 
 
 def _salt(value: str) -> Iterator[Violation]:

@@ -705,13 +705,15 @@ class EvalRequest(_message.Message):
     buffers are not compared.
     """
     profile_level: Global___ProfileLevel.ValueType
-    """How much a correct candidate's profile tells. With several workloads, counters and `sanitize` are about the last one.
-    UNSPECIFIED means PROFILE_LEVEL_KERNELS if `enable_profiling` is true,
-    and PROFILE_LEVEL_NONE otherwise. Profiles change no verdict.
+    """How much a correct candidate's profile tells. UNSPECIFIED means PROFILE_LEVEL_KERNELS if `enable_profiling` is true,
+    and PROFILE_LEVEL_NONE otherwise. A request in which the two fields contradict each other is malformed, and an
+    evaluator that cannot profile refuses PROFILE_LEVEL_KERNELS and PROFILE_LEVEL_COUNTERS. Profiles change no verdict.
+    With several workloads, counters and `sanitize` are about the last one.
     """
     sanitize: Global___Sanitize.ValueType
     """Which right candidates run once more under the tools of compute-sanitizer, in a process of their own. UNSPECIFIED
-    means SANITIZE_NONE.
+    means SANITIZE_NONE. SANITIZE_WINNERS needs `run_performance`. An evaluator without a GPU, which therefore cannot
+    profile either (GetCapabilities says so), refuses SANITIZE_WINNERS and SANITIZE_ALL.
     """
     memory_errors: Global___MemoryErrors.ValueType
     """What happens to a right candidate that broke a rule of memory: it wrote outside its tensors, read memory that it had

@@ -16,7 +16,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from kerneldyno.gateway.refusals import Refusal, bad_request, invalid_request, unavailable
 from kerneldyno.rewards.scoring import callers_fault
 from kerneldyno.rewards.speedups import counted_speedup
-from kerneldyno.rpc.jsonio import request_from_json, result_to_json
+from kerneldyno.rpc.jsonio import request_from_json, result_to_json, with_defaults
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult, Finding, Stage, TimingStats
 from kerneldyno.v1.scheduler_service_pb2 import Evaluation
 
@@ -32,6 +32,7 @@ NO_TIME = -1.0
 _SAME = (
     *("reference_code", "kernel_code", "entry_point", "backend", "priority", "timeout"),
     *("kernel_files", "build_flags"),
+    *("profile_level", "sanitize", "memory_errors", "code_listing"),
     *("num_correct_trials", "num_perf_trials", "num_warmup", "enable_profiling", "cases", "cases_code"),
 )
 #: Fields without effect: the verdict is the same with any value, and always complete.
@@ -94,7 +95,7 @@ def request_of(body: Mapping[str, Any], options: Mapping[str, Any]) -> EvalReque
     Raises:
         Refusal: 400 for a value that has another meaning or none here; the sentence names the field.
     """
-    fields: dict[str, Any] = {**options, **{name: body[name] for name in _SAME if body.get(name) is not None}}
+    fields = with_defaults({name: body[name] for name in _SAME if body.get(name) is not None}, options)
     fields["toolkit"] = _toolkit(body)
     if body.get("run_correctness") is False:
         raise bad_request("run_correctness: this server checks every candidate; leave it out")

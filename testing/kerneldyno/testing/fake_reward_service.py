@@ -16,6 +16,7 @@ from kerneldyno.rewards.feedback import feedback
 from kerneldyno.rewards.presets import DEFAULT_PRESET, effective, spec
 from kerneldyno.rewards.scoring import anomalous, score
 from kerneldyno.rpc.errors import InvalidRequestError
+from kerneldyno.rpc.profiles import decides_about_profile
 from kerneldyno.rpc.turns import AGAIN, AGAIN_LABEL, TURN_LABELS, check_turn, turn_id
 from kerneldyno.rpc.validation import MAX_SALT_CHARS, Violation, validate
 from kerneldyno.testing.fake_queue import Context, FakeQueue, Send
@@ -110,7 +111,7 @@ def _prepare(request: EvalRequest, turn: Turn, spec: RewardSpec) -> None:
     """Add the labels of a turn, and ask for a profile if the reward uses coverage."""
     for label, value in zip(TURN_LABELS, (turn.group, turn.sample, turn.turn_index), strict=True):
         request.labels[label] = str(value)
-    if spec.coverage_weight and not request.HasField("enable_profiling"):
+    if spec.coverage_weight and not decides_about_profile(request):
         request.enable_profiling = True
 
 

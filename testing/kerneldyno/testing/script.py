@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kerneldyno.rpc.profiles import asks_for_profile
 from kerneldyno.rpc.turns import AGAIN
 from kerneldyno.testing import results
 from kerneldyno.v1.evaluation_pb2 import Compilation, EvalRequest, EvalResult
@@ -43,7 +44,7 @@ def read(request: EvalRequest) -> dict[str, str]:
     if request.salt.endswith(AGAIN):
         again = {word: value for word, value in script.items() if word.startswith(_AGAIN_PREFIX)}
         script |= {word.removeprefix(_AGAIN_PREFIX): value for word, value in again.items()}
-    if not request.enable_profiling:
+    if not asks_for_profile(request):
         script.pop("coverage", None)
     return script
 

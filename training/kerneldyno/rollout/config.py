@@ -21,6 +21,7 @@ from kerneldyno.rollout.endpoint import Sampling
 from kerneldyno.rollout.errors import OtherConfigError as OtherConfigError
 from kerneldyno.rollout.marks import CONFIG, RUN
 from kerneldyno.rollout.problems import Problem, digest
+from kerneldyno.rpc.jsonio import declines_profile
 from kerneldyno.training import scaling
 from kerneldyno.training.errors import TrainingError
 from kerneldyno.v1.reward_service_pb2 import RewardSpec
@@ -59,8 +60,9 @@ class RolloutConfig:
     def __post_init__(self) -> None:
         scaling.choose([], strategy=self.strategy, window=self.window)  # raises for an unknown strategy
         scaling.check_rank_by(self.rank_by, self.strategy)
-        if self.rank_by == "coverage" and self.options.get("enable_profiling") is False:
-            raise TrainingError("rank_by='coverage' needs profiles; leave enable_profiling=false out of the request")
+        if self.rank_by == "coverage" and declines_profile(self.options):
+            text = "leave enable_profiling=false and profile_level='none' out of the request"
+            raise TrainingError(f"rank_by='coverage' needs profiles; {text}")
         for problem in self.problems:
             problem.request(self.options)
 

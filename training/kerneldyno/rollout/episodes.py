@@ -21,6 +21,7 @@ from kerneldyno.rollout.marks import CONFIG, ENDED, GENERATION, RUN
 from kerneldyno.rollout.problems import Message, Problem
 from kerneldyno.rollout.recorded import light
 from kerneldyno.rollout.report import verdict
+from kerneldyno.rpc.profiles import require_profile
 from kerneldyno.rpc.turns import turn_id
 from kerneldyno.training import scaling
 from kerneldyno.v1.reward_service_pb2 import StreamRewardsResponse, Turn
@@ -168,7 +169,7 @@ class Player:
     def _message(self, episode: Episode, pending: TurnRecord) -> Turn:
         request = episode.problem.request(self._config.options)
         if self._config.rank_by == "coverage":
-            request.enable_profiling = True
+            require_profile(request)
         turn = Turn(group=episode.problem.id, sample=episode.sample, turn_index=pending.turn_index, request=request)
         turn.response_text = pending.response or " "  # an empty answer is an answer without code
         return turn

@@ -23,7 +23,7 @@ from typing import Any
 from kerneldyno.rollout.errors import ProblemError as ProblemError
 from kerneldyno.rpc import installing, validation
 from kerneldyno.rpc.input_files import MAX_LINE_BYTES, numbered_lines, open_input, read_text
-from kerneldyno.rpc.jsonio import request_from_json
+from kerneldyno.rpc.jsonio import request_from_json, with_defaults
 from kerneldyno.rpc.source import without_mark
 from kerneldyno.rpc.turns import MAX_GROUP_CHARS
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
@@ -61,7 +61,7 @@ class Problem:
         Raises:
             ProblemError: a field does not exist, or its value is out of range.
         """
-        fields = {**(options or {}), **self.options}
+        fields = with_defaults(self.options, options or {})
         for name in _NOT_OPTIONS:
             if name in fields:
                 raise ProblemError(f"{self.id}: {name} cannot be an option; it comes from the problem or the model")

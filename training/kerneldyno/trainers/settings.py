@@ -23,6 +23,7 @@ from google.protobuf import json_format
 from kerneldyno.client.aio import DEFAULT_ADDRESS
 from kerneldyno.rewards import presets
 from kerneldyno.rpc.errors import InvalidRequestError
+from kerneldyno.rpc.jsonio import declines_profile
 from kerneldyno.trainers.errors import SettingsError
 from kerneldyno.training import scaling
 from kerneldyno.training.errors import TrainingError
@@ -117,10 +118,9 @@ def load(given: Mapping[str, Any] | None) -> Settings:
         scaling.check_rank_by(settings.rank_by, settings.strategy)
     except TrainingError as error:
         raise SettingsError(f"kerneldyno.{error}") from error
-    if settings.rank_by == "coverage" and settings.request.get("enable_profiling") is False:
-        raise SettingsError(
-            "kerneldyno.rank_by=coverage needs profiles; remove enable_profiling=false from kerneldyno.request"
-        )
+    if settings.rank_by == "coverage" and declines_profile(settings.request):
+        text = "remove enable_profiling=false and profile_level=none from kerneldyno.request"
+        raise SettingsError(f"kerneldyno.rank_by=coverage needs profiles; {text}")
     settings.reward_spec()
     settings.coverage_rule()
     return settings

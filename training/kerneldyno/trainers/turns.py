@@ -11,6 +11,7 @@ from kerneldyno.rewards.scoring import callers_fault
 from kerneldyno.rollout import problems
 from kerneldyno.rollout.problems import Problem, ProblemError
 from kerneldyno.rpc import validation
+from kerneldyno.rpc.profiles import require_profile
 from kerneldyno.trainers.errors import SettingsError
 from kerneldyno.trainers.settings import Settings
 
@@ -55,7 +56,7 @@ def make_turn(problem: Problem, settings: Settings, response: str, *, group: str
     seconds = min(max(settings.turn_seconds, validation.MIN_TOTAL_SECONDS), validation.MAX_TOTAL_SECONDS)
     request.total_timeout.FromMilliseconds(round(seconds * 1000))
     if settings.prs is not None or settings.rank_by == "coverage":
-        request.enable_profiling = True
+        require_profile(request)
     return Turn(
         group=group[:100],
         sample=sample,

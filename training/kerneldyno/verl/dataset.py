@@ -22,6 +22,7 @@ from typing import Any
 
 from kerneldyno.rollout import problems, prompts
 from kerneldyno.rollout.problems import Problem, ProblemError
+from kerneldyno.rpc.jsonio import with_defaults
 
 AGENT = "kernel_agent"
 _LEVEL = re.compile(r"level[_ -]?(\d+)", re.IGNORECASE)
@@ -50,7 +51,7 @@ def row(
         ProblemError: the problem or the options are malformed.
     """
     request = problem.request(options)
-    chosen = {**(options or {}), **problem.options}
+    chosen = with_defaults(problem.options, options or {})
     reference = problem.reference_code
     if chosen:
         whole = {"reference_code": reference, "entry_point": problem.entry_point, "options": chosen}

@@ -104,9 +104,9 @@ class EvalSpec:
     counters: bool = False
     #: Which right candidates run under compute-sanitizer (SANITIZE_NONE, _WINNERS, _ALL), what a broken rule of memory
     #: means (MEMORY_ERRORS_LABEL, _REJECT), and which code of kernels comes back (CODE_LISTING_NONE, _PTX, _SASS, _ALL).
-    sanitize: pb.Sanitize.ValueType | int = 1
-    memory_errors: pb.MemoryErrors.ValueType | int = 2
-    code_listing: pb.CodeListing.ValueType | int = 1
+    sanitize: int = 1
+    memory_errors: int = 2
+    code_listing: int = 1
 
     @property
     def training(self) -> bool | None:

@@ -20,6 +20,7 @@ from kerneldyno.rewards.feedback import feedback
 from kerneldyno.rewards.presets import DEFAULT_PRESET, effective, spec
 from kerneldyno.rewards.scoring import anomalous, score
 from kerneldyno.rpc import errors
+from kerneldyno.rpc.profiles import decides_about_profile
 from kerneldyno.rpc.trace_context import decode
 from kerneldyno.rpc.turns import AGAIN, AGAIN_LABEL, TURN_LABELS, check_turn, turn_id
 from kerneldyno.rpc.validation import MAX_SALT_CHARS, Violation, validate
@@ -170,7 +171,7 @@ class RewardStream:
 
     async def _decide_profiling(self, request: EvalRequest, before: Evaluation | None) -> None:
         """Turn profiling on if the reward uses coverage and the fleet can profile, unless the turn sets it itself."""
-        if request.HasField("enable_profiling") or self._reward.coverage_weight == 0:
+        if decides_about_profile(request) or self._reward.coverage_weight == 0:
             return
         core = self._admission.core
         request.enable_profiling = True

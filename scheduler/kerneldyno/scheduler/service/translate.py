@@ -10,6 +10,7 @@ from google.protobuf import timestamp_pb2
 
 from kerneldyno.rpc import identity, trace_context
 from kerneldyno.rpc.native import may_need_build
+from kerneldyno.rpc.profiles import asks_for_profile
 from kerneldyno.rpc.validation import (
     DEFAULT_BACKEND,
     DEFAULT_TOOLKIT,
@@ -110,14 +111,14 @@ def _spec(full: evaluation_pb2.EvalRequest) -> Spec:
 
 
 def requirement_of(request: evaluation_pb2.EvalRequest) -> Requirement:
-    """Return what a node must offer to run a valid request. `enable_profiling` must be decided already."""
+    """Return what a node must offer to run a valid request. It must say already whether there is a profile."""
     return Requirement(
         backend=request.backend or DEFAULT_BACKEND,
         toolkit=request.toolkit or DEFAULT_TOOLKIT,
         device_kind=device_kind(request),
         device_model=request.device.model,
         min_memory_bytes=request.device.min_memory_bytes,
-        profiling=request.enable_profiling,
+        profiling=asks_for_profile(request),
         node_labels=frozenset(request.device.node_labels.items()),
         min_devices=request.device.min_devices,
         may_build=may_need_build(request),
