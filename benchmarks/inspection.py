@@ -59,7 +59,7 @@ with torch.no_grad():
     torch.cuda.synchronize()
     torch.cuda.cudart().cudaProfilerStop()
 """
-_BY_HAND_SECONDS = 120
+_BY_HAND_SECONDS = 60
 
 
 def main() -> int:
@@ -68,6 +68,7 @@ def main() -> int:
     with LocalServices(devices=device_list(options.devices)[0], lanes=options.lanes) as services:
         measured, results = asyncio.run(_measure(services, options))
         services.check()
+    _print(measured)
     if options.by_hand:
         measured["by_hand"] = [
             row
@@ -75,7 +76,7 @@ def main() -> int:
             if request.id in results
             for row in _beside(request, results[request.id])
         ]
-    _print(measured)
+        _print_beside(measured["by_hand"])
     write(measured, options, "inspection")
     return 1 if measured["shortfalls"] else 0
 
@@ -188,6 +189,7 @@ def _observe(request: EvalRequest) -> dict[str, list[dict[str, float]]]:
         (place / "program.py").write_text(_PROGRAM)
         metrics = ",".join(metric for metric, _ in _COMPARED.values())
         command = ["ncu", "--clock-control", "none", "--profile-from-start", "off", "--csv", "--page", "raw"]
+        command += ["--target-processes", "application-only"]
         command += [
             "--print-units",
             "base",
@@ -198,9 +200,13 @@ def _observe(request: EvalRequest) -> dict[str, list[dict[str, float]]]:
             sys.executable,
             "program.py",
         ]
-        done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=_BY_HAND_SECONDS)
-        if done.returncode:
-            print(f"{request.id}: by hand: {done.stderr[-500:]}", file=sys.stderr)
+        try:
+            done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=_BY_HAND_SECONDS)
+            failed = done.stderr[-500:] if done.returncode else ""
+        except subprocess.TimeoutExpired:
+            failed = f"longer than {_BY_HAND_SECONDS} s"
+        if failed:
+            print(f"{request.id}: by hand: {failed}", file=sys.stderr)
         return _launches((place / "table.csv").read_text() if (place / "table.csv").exists() else "")
 
 
@@ -231,12 +237,14 @@ def _print(measured: dict[str, Any]) -> None:
     medians = {tool: statistics.median(row["tools"].get(tool, 0) for row in rows) for tool in tools}
     print(f"\nmedian seconds: counters {statistics.median(row['counters'] for row in rows):.1f}, {medians}")
     print(f"with an error of memory or not CORRECT: {', '.join(measured['shortfalls']) or 'none'}")
-    if "by_hand" in measured:
-        print("\n| candidate | kernel | " + " | ".join(f"{field}: service, by hand" for field in _COMPARED) + " |")
-        print("| --- | --- |" + " ---: |" * len(_COMPARED))
-        for row in measured["by_hand"]:
-            pairs = " | ".join(f"{row[field][0]:.4g}, {row[field][1]:.4g}" for field in _COMPARED)
-            print(f"| {row['candidate']} | {row['kernel']} | {pairs} |")
+
+
+def _print_beside(rows: list[dict[str, Any]]) -> None:
+    print("\n| candidate | kernel | " + " | ".join(f"{field}: service, by hand" for field in _COMPARED) + " |")
+    print("| --- | --- |" + " ---: |" * len(_COMPARED))
+    for row in rows:
+        pairs = " | ".join(f"{row[field][0]:.4g}, {row[field][1]:.4g}" for field in _COMPARED)
+        print(f"| {row['candidate']} | {row['kernel']} | {pairs} |")
 
 
 if __name__ == "__main__":

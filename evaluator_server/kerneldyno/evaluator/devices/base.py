@@ -240,6 +240,10 @@ class Device(ABC):
         """Judge: return the host's processors that are nearest to the device; none if unknown."""
         return set()
 
+    def energy(self) -> float | None:
+        """Judge: return what the device has used so far, in joules; None if it does not count that."""
+        return None
+
     def state(self) -> GpuState | None:
         """Judge: return what the driver reports about clocks, power and temperature; None if it reports nothing."""
         return None

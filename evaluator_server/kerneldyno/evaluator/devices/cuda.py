@@ -255,6 +255,9 @@ class CudaDevice(Device):
     def near_processors(self) -> set[int]:
         return gpu_state.near_processors(self.torch_device.index)
 
+    def energy(self) -> float | None:
+        return gpu_state.energy(self.torch_device.index)
+
     def state(self) -> GpuState | None:
         return gpu_state.state(self.torch_device.index)
 

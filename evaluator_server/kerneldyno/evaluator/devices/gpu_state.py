@@ -1,4 +1,4 @@
-"""Clocks, power, temperature and nearest processors of a CUDA device, as the driver reports them. The judge reads them.
+"""Clocks, power, energy, temperature and nearest processors of a CUDA device, by its driver. The judge reads them.
 
 NVML counts the GPUs of the host and CUDA those of the process, so GPUs are matched by UUID. If NVML is missing or
 refuses, the answer is empty; nothing else depends on it.
@@ -30,6 +30,17 @@ def state(index: int) -> GpuState | None:
     driver, handle = gpu
     try:
         return driver.state(handle)
+    except GpuError:
+        return None
+
+
+def energy(index: int) -> float | None:
+    """Return what CUDA device `index` has used so far, in joules; None if the driver does not report it."""
+    if (gpu := _gpu(index)) is None:
+        return None
+    driver, handle = gpu
+    try:
+        return driver.energy(handle)
     except GpuError:
         return None
 

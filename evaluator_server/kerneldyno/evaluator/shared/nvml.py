@@ -144,6 +144,10 @@ class Driver:
             throttle_reasons=tuple(name for bit, name in THROTTLE_REASONS.items() if reasons & bit),
         )
 
+    def energy(self, handle: Any) -> float:
+        """Return what a GPU has used since its driver was loaded, in joules. Raises GpuError where it does not count."""
+        return float(self._call(self._nvml.nvmlDeviceGetTotalEnergyConsumption, handle)) / 1000
+
     def memory_bytes(self, handle: Any) -> int:
         """Return the size of a GPU's memory in bytes. Raises GpuError."""
         return int(self._call(self._nvml.nvmlDeviceGetMemoryInfo, handle).total)

@@ -29,3 +29,6 @@ class Times:
     #: None if it cannot be measured.
     roofline: pb.Roofline | None = None
     baselines: Sequence[pb.BaselineResult] = ()
+    #: None if it was not asked for, or is unknown.
+    energy: pb.Energy | None = None
+    reference_energy: pb.Energy | None = None

@@ -85,6 +85,8 @@ def correct(
                 device_state=times.device_state,
                 roofline=times.roofline,
                 baselines=times.baselines,
+                energy=times.energy,
+                reference_energy=times.reference_energy,
             )
         )
     if profile is not None:

@@ -68,6 +68,8 @@ class Measured:
     same_pace: bool = True
     #: None if the device does not report it.
     state: pb.DeviceState | None = None
+    #: Energy of a call of the candidate and of the reference, if it was asked for and is known.
+    energies: Sequence[pb.Energy | None] = (None, None)
     #: Seconds for which the device was held, per phase.
     phases: dict[str, float] = field(default_factory=dict)
 

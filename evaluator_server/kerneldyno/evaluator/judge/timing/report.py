@@ -54,6 +54,7 @@ def report(record: Record, measured: Measured, paces: tuple[float, float], devic
     stats = _stats(candidate, measured.regime, mode)
     stats.launch_seconds, stats.pace_seconds = _launching(theirs), paces[1]
     times = Times(_effort(measured), stats, _stats(end_to_end, as_called, mode), device_state=measured.state)
+    times = replace(times, energy=measured.energies[0], reference_energy=measured.energies[1])
     if not between:
         return times
     queued = [visit.queued for visit in _kept(ours, like.reference_rounds) if visit.queued] if like else []

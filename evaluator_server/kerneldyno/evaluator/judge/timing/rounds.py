@@ -29,7 +29,7 @@ from ..checks.candidate import Candidate
 from ..problems.cache import Announce, BuiltProblem, Problems
 from ..problems.trial import Trial
 from ..runners.side import Side
-from . import device_time, effort
+from . import device_time, effort, energy
 from .bursts import CAPTURED_SETS, LONGEST, Bursts
 from .device_time import Burst
 from .effort import Effort
@@ -169,6 +169,9 @@ class TimingSession:
             measured.queued_reference = await self._queue_reference_alone(measured.effort, per_call)
         measured.state = _state(before, candidate.device.state())
         lap("rounds")
+        if candidate.spec.counters:
+            measured.energies = await energy.of_both(bursts, candidate, reference)
+            lap("energy")
         return measured
 
     async def _begin(self) -> float:
