@@ -33,7 +33,7 @@ from ..shared import small_floats, tree, wire
 from ..shared.buffers import in_mode, whole_call
 from ..shared.gradients import Gradients
 from ..shared.tracebacks import CANDIDATE_FILE, describe_error
-from . import native, parameters, probe, profiler, reference, sandbox
+from . import guards, native, parameters, probe, profiler, reference, sandbox
 from .candidate_source import import_candidate
 
 #: How many outputs of earlier calls are kept, if there are slots for them, to check that they do not change.
@@ -206,9 +206,10 @@ class _Harness:
         assert self._backend is not None
         self._poison_free_memory()
         counting = self._backend.suppress_launches if order["ghost"] else self._backend.count_launches
+        guarding = guards.guarded(self._device) if order["guarded"] else contextlib.nullcontext()
         with counting(self._device) as launches, torch.no_grad():
             begin = time.perf_counter()
-            with self._device.nonzero_memory():
+            with self._device.nonzero_memory(), guarding as zones:
                 result = self._call_once(order)
             self._device.synchronize()
             seconds = time.perf_counter() - begin
@@ -222,7 +223,8 @@ class _Harness:
         self._earlier.appendleft(result)
         self._launched |= launches.names
         specs = [tree.describe(tensor).to_json() for tensor in returned]
-        return {"structure": structure, "specs": specs, "launches": launches.count, "seconds": seconds}
+        answer = {"structure": structure, "specs": specs, "launches": launches.count, "seconds": seconds}
+        return {**answer, "broken": zones.broken() if zones else []}
 
     def do_build(self, order: wire.Frame) -> wire.Frame:
         """Build a reference instead of loading a candidate. Return whether it can be timed."""

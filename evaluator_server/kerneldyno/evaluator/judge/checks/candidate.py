@@ -21,9 +21,10 @@ from ...shared import small_floats, tree, wire
 from ...shared.native_build import of_files
 from ...shared.spec import EvalSpec
 from ...toolkits import Problem, ReferenceFailure
+from ..comparison.fingerprint import Fingerprint
 from ..problems.cases import Case, case_of
 from ..problems.inputs import Inputs
-from ..problems.trial import Trial
+from ..problems.trial import Trial, changed_padding
 from ..results import verdict
 from ..results.record import Finished, Record
 from ..results.stages import LIMITED_AS
@@ -35,8 +36,10 @@ from .libraries import Libraries
 
 #: Content of slots before a call, and of the arena behind the inputs. As a float of any size it is NaN.
 POISON = 0xFF
-#: Bytes behind the inputs that are poisoned before each call, so that a read past the end has an effect.
+#: Bytes behind the inputs that are poisoned before each call, so that a read past the end has an effect and a write can
+#: be seen. At least the second number of them exist.
 _GUARD_BYTES = 1 << 20
+_LEAST_GUARD_BYTES = 64 << 10
 #: Least number of bytes of parameters that are transferred at a time.
 _HANDED = 4 << 20
 
@@ -92,7 +95,7 @@ class Candidate(Side):
         _, state_bytes = tree.layout([tree.describe(tensor) for tensor in problem.state().values()])
         room = max(state_bytes, min(problem.parameter_bytes(), _HANDED), *(each.inputs.set_bytes for each in trials))
         widest = max(each.slot_bytes for each in trials)
-        await self.open_arenas(sizes, room=room, widest=widest, memory_bytes=self.memory.device)
+        await self.open_arenas(sizes, room=room + _LEAST_GUARD_BYTES, widest=widest, memory_bytes=self.memory.device)
 
     async def load(self, symbol: str, libraries: Libraries) -> None:
         """Import the source in the runner, which gets the libraries that builders have built for it."""
@@ -182,8 +185,11 @@ class Candidate(Side):
             await self.ask({"op": "adopt", "parts": parts})
         return Adopted(given=other)
 
-    async def call(self, trial: Trial, *, ghost: bool = False) -> Called:
-        """Call once on a trial's inputs; with `ghost`, the candidate's own kernels do nothing.
+    async def call(self, trial: Trial, *, ghost: bool = False, guarded: bool = False) -> Called:
+        """Call once on a trial's inputs.
+
+        With `ghost`, the candidate's own kernels do nothing. If the call is `guarded`, tensors that it makes get guard
+        zones, and the answer says which were written to.
 
         Afterwards slot 0 holds the output, and slots 1 and 2 hold the present content of what the previous calls
         returned.
@@ -199,10 +205,28 @@ class Candidate(Side):
             station.outputs[:3].fill_(POISON)
             self.device.synchronize()
         specs = [spec.to_json() for spec in inputs.specs]
-        order = {"op": "call", "seed": trial.seed, "structure": inputs.structure, "specs": specs, "ghost": ghost}
+        order = {"op": "call", "seed": trial.seed, "structure": inputs.structure, "specs": specs}
+        order |= {"ghost": ghost, "guarded": guarded}
         called = read_call(await self.ask(order))
         self.quickest_call = min(self.quickest_call, called.seconds)
         return called
+
+    def outside(self, trial: Trial) -> str:
+        """Return what the last call wrote to the arena outside of the inputs of `trial`; "" if it wrote nothing there.
+
+        Call this under the lease, like everything that uses the device.
+        """
+        arena = self.station.arena
+        zone = arena[trial.inputs.set_bytes :][:_GUARD_BYTES]
+        near, far = changed_padding(trial, arena), int((zone != POISON).sum())
+        if near or far:
+            return f"{near + far} bytes behind the end of an input" + ("" if near else ", and not right behind it")
+        return ""
+
+    async def fingerprint(self, prints: Fingerprint) -> int:
+        """Return the fingerprint of the last call's output."""
+        async with self._lease.work():
+            return prints.of(self.station.outputs[0])
 
     def stage_inputs(self, inputs: Inputs) -> None:
         """Copy inputs to where the next call finds them."""

@@ -305,8 +305,30 @@ def judge_bytes(trial: Trial, spec: EvalSpec, slot: torch.Tensor) -> Comparison:
 
 
 def inputs_intact(trial: Trial, arena_set: torch.Tensor) -> bool:
-    """Return True if the runner's inputs now equal what the reference left in its own."""
-    return _same_bytes(arena_set[: trial.inputs.set_bytes], trial.after)
+    """Return True if the runner's inputs now equal what the reference left in its own, byte for byte."""
+    if _same_bytes(arena_set[: trial.inputs.set_bytes], trial.after):
+        return True
+    places = _places(trial)
+    return all(torch.equal(arena_set[at : at + size], trial.after[at : at + size]) for at, size in places)
+
+
+def changed_padding(trial: Trial, arena_set: torch.Tensor) -> int:
+    """Return how many of the bytes that fill the space behind each input tensor differ from what was put there."""
+    if not trial.after.numel():
+        return 0
+    places = _places(trial)
+    begins = [at for at, _ in places[1:]] + [trial.inputs.set_bytes]
+    gaps = [slice(at + size, begin) for (at, size), begin in zip(places, begins, strict=True) if at + size < begin]
+    if not gaps:
+        return 0
+    now, before = (torch.cat([region[gap] for gap in gaps]) for region in (arena_set, trial.after))
+    return int((now != before).sum())
+
+
+def _places(trial: Trial) -> list[tuple[int, int]]:
+    """Return where each input tensor begins, and its size, in bytes."""
+    specs = trial.inputs.specs
+    return [(at, spec.nbytes) for at, spec in zip(tree.layout(specs)[0], specs, strict=True)]
 
 
 def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:

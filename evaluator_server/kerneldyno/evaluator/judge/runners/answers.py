@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import torch
 
 from ...shared import tree
 from ...shared.tracebacks import ErrorDescription
@@ -16,6 +19,8 @@ _LONGEST = 86400.0
 #: Most constant tensors of a candidate that are read, and most rows of a profile.
 _MOST_TENSORS = 10_000
 _MOST_ROWS = 10_000
+#: Most broken guard zones that are read.
+_MOST_ZONES = 4
 #: Longest name of a kernel that is read, in characters.
 _MOST_NAME = 400
 
@@ -60,6 +65,27 @@ class Survey:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokenZone:
+    """A guard zone that was written to, before or behind a tensor, as the runner says. Sizes are in bytes."""
+
+    behind: bool
+    nbytes: int
+    #: How many bytes lie between the tensor and the nearest byte that was written.
+    distance: int
+    dtype: str
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        where = "behind the end" if self.behind else "before the beginning"
+        dtype = getattr(torch, self.dtype, None)
+        elements = self.distance // dtype.itemsize if isinstance(dtype, torch.dtype) else self.distance
+        return (
+            f"{self.nbytes} bytes {where} of a {self.dtype} tensor of shape {self.shape}, the nearest {self.distance}"
+            f" bytes ({elements} elements) away"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Called:
     """What a runner says about one call."""
 
@@ -69,6 +95,8 @@ class Called:
     launches: int | None
     #: How long it took. This decides how many calls are planned, and nothing else.
     seconds: float
+    #: Guard zones that a guarded call wrote to.
+    broken: Sequence[BrokenZone] = ()
 
 
 def read_error(answer: Any) -> ErrorDescription:
@@ -91,9 +119,17 @@ def read_call(answer: Any) -> Called:
         if not isinstance(specs, list):
             raise TypeError("specs")
         (seconds,) = read_burst([answer["seconds"]], 1)
-        return Called(answer["structure"], [tree.TensorSpec.from_json(spec) for spec in specs], count, seconds)
+        broken = [_zone(zone) for zone in answer["broken"][:_MOST_ZONES]]
+        return Called(answer["structure"], [tree.TensorSpec.from_json(spec) for spec in specs], count, seconds, broken)
     except (KeyError, TypeError, tree.UnsupportedValueError) as error:
         raise RunnerGarbled(f"malformed answer: {error}") from None
+
+
+def _zone(said: Any) -> BrokenZone:
+    nbytes, distance, dtype, shape = (said[key] for key in ("nbytes", "distance", "dtype", "shape"))
+    if not all(type(number) is int and 0 <= number < 1 << 48 for number in (nbytes, distance, *shape[:64])):
+        raise TypeError("broken")
+    return BrokenZone(said["behind"] is True, nbytes, distance, str(dtype)[:_MOST_NAME], tuple(shape[:64]))
 
 
 def read_burst(answer: Any, length: int) -> list[float]:
