@@ -52,6 +52,12 @@ _STRESS_WORDS = {
 }
 #: Errors that may occur for some inputs only; a wrong shape or dtype occurs for all.
 _DEPENDS_ON_INPUTS = frozenset({"values", "non-finite", "precision"})
+#: In which call an error was seen first, if that was no trial (IncorrectEvidence.trial).
+_WHEN = {
+    -1: "; first seen in a timed call",
+    -2: "; seen only in the first call, in which kernels are tuned",
+    -3: "; seen only when a call was repeated on the same inputs",
+}
 _ON_STRESS = re.compile(r" on stress inputs \(\w+\)$")
 
 _FRAME = re.compile(r'^  File "[^"\n]*", line (?P<line>\d+)(?:, in [^\n]*)?\n    (?P<source>[^\n]*)$', re.MULTILINE)
@@ -372,7 +378,7 @@ def _mismatch(verdict: EvalResult) -> Iterator[str]:
         size = " is not a finite number"
     elif wrong.max_error_ratio > 0:
         size = f" is off by {_number(wrong.max_abs_error)}, {_number(wrong.max_error_ratio)} times what is allowed"
-    when = "; first seen in a timed call" if wrong.trial < 0 else ""
+    when = _WHEN.get(wrong.trial, "")
     yield f"Worst element: {place}{size}{when}."
 
 

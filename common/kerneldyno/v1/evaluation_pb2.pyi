@@ -3221,8 +3221,8 @@ class CorrectnessReport(_message.Message):
     matched_share: _builtins.float
     """With PRESET_MATCHED_SHARE: the smallest share of right elements over all compared outputs. Absent otherwise."""
     deterministic: _builtins.bool
-    """True if a second call on the same inputs gave the same bytes. Absent if that was not tried, or if the reference's
-    own calls differ.
+    """True if a second call on the same inputs, under the same seed, gave the same bytes. A label; the reference's own
+    calls may differ as well. Absent if that was not tried, because something was wrong before.
     """
     def __init__(
         self,
@@ -3272,7 +3272,7 @@ class IncorrectEvidence(_message.Message):
     TRIAL_FIELD_NUMBER: _builtins.int
     STRESS_FIELD_NUMBER: _builtins.int
     output: _builtins.str
-    """Which leaf of the output, for example "output" or "output[1]"."""
+    """Which leaf of the output, for example "output" or "output[1]"; "inputs" or "memory" for those two kinds of errors."""
     kind: _builtins.str
     """Kind of the error: "values", "precision", "shape", "dtype", "structure", "non-finite", "input mutated", "output
     overwritten", or "memory" if the candidate broke a rule of memory and its outputs were right.

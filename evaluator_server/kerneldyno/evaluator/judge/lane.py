@@ -25,9 +25,8 @@ from ..shared.spec import EvalSpec
 from ..shared.tracebacks import CANDIDATE_FILE, describe_error
 from ..toolkits import ReferenceFailure
 from .beside import Beside
-from .checks import provenance
+from .checks import adoption, correctness, provenance, repetition
 from .checks.candidate import Candidate
-from .checks.correctness import check
 from .checks.libraries import NONE, Libraries
 from .checks.rehearsal import Rehearsal
 from .context import JudgeContext
@@ -60,8 +59,6 @@ _OVERHEAD_BYTES = 2 << 30
 _FIRST_TIMES = 2
 #: If the judge still holds more than this, in bytes, when it should hold nothing, a reference has leaked it.
 _LEAKED_BYTES = 2 << 30
-#: Kinds of mismatch that different parameters can cause.
-_WRONG_VALUES = ("values", "non-finite", "precision")
 #: How often a candidate waits for a device that others keep busy, and for how many seconds each time.
 _BUSY_RETRIES = 20
 _BUSY_SECONDS = 1.0
@@ -273,7 +270,7 @@ class Lane:
         limits = verdict.Limits(context.memory_bytes, self._limit(found))
         self._use = _use(found, min(self._planned, capacity), limits.device)
         # Fixed cases are not secret, and may differ in size. Random ones are drawn when they are needed.
-        trials = [await self._prepare(built, 0, rough=True)]
+        trials = [await self._prepare(built, 0)]
         for number in range(1, built.problem.cases or 1):
             trials.append((await self._prepare(built, number, rough=True)).outline())
         await rehearsal.must_succeed(trials[0].inputs, limits)
@@ -290,12 +287,14 @@ class Lane:
         await candidate.load(built.problem.symbol, self._libraries)
         self._enter(pb.STAGE_COMPILING)
         await candidate.construct(built.problem)
-        # The first call is not judged: it compiles and tunes kernels.
-        record.launched((await candidate.call(trials[0])).launches)
+        # It compiles and tunes kernels. `adoption` decides what follows if its answer is wrong.
+        first = await correctness.call_first(candidate, built, trials[0], context.problems, self._announce)
         del trials
         self._enter(pb.STAGE_CHECKING)
-        last = await self._check(candidate, built)
+        checked = await adoption.check(candidate, built, first, context.problems, self._announce)
+        last = checked.last
         provenance.check_launches(candidate)
+        await repetition.repeat(candidate, built, checked, context.problems, self._announce)
         record.findings += examination.warnings(built.examination)
         times = await self._time(candidate, built, sizes, last) if spec.run_performance else None
         profile = None
@@ -314,37 +313,6 @@ class Lane:
             self._stages.enter(pb.STAGE_PROFILING)
             result = await inspection.inspect(watcher, result, record)
         return result
-
-    async def _check(self, candidate: Candidate, built: BuiltProblem) -> trial.Trial:
-        """Check the outputs. Check a wrong candidate once more with the reference's parameters, if it has others."""
-        context, record = self._context, self._record
-        before = list(record.findings)
-        try:
-            return await check(candidate, built, context.problems, self._announce)
-        except Finished as wrong:
-            if wrong.result.incorrect.kind not in _WRONG_VALUES:
-                raise
-            try:
-                adopted = await candidate.adopt(built.problem)
-            except Finished:
-                raise wrong from None  # it cannot be constructed again, so the first verdict stands
-            if not adopted.given:
-                if adopted.missing:
-                    evidence = (
-                        f"the reference's {', '.join(sorted(adopted.missing))[:200]} have no counterpart of that name,"
-                        " shape and dtype among the candidate's tensors; a tensor with the same name gets the same values"
-                    )
-                    record.find("S29", pb.Finding.SEVERITY_INFO, evidence)
-                    wrong.result.findings.append(record.findings[-1])
-                raise
-        record.start_again(before)
-        evidence = (
-            f"{', '.join(sorted(adopted.given))[:200]} had other values than the reference's tensors of the same names"
-            " (are they created in another order?), and were given the reference's values"
-        )
-        record.find("S29", pb.Finding.SEVERITY_INFO, evidence)
-        await candidate.call(await self._prepare(built, 0, rough=True))
-        return await check(candidate, built, context.problems, self._announce)
 
     async def _parse(self) -> None:
         """Reject a source that is not Python before a process is started for it. Parsing executes none of it."""

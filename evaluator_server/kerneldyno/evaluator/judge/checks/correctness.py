@@ -1,7 +1,8 @@
 """Correctness: trials on fresh secret inputs, nominal and stressed ones, until one is wrong or all are right.
 
 In each trial the judge compares every leaf of the output as it is when the call returns, and the inputs after the call.
-Then it checks that the outputs of previous calls have not changed. Called by the lane; findings go into the record.
+Then it checks that the outputs of previous calls have not changed. The first call after construction, in which kernels
+are compiled and tuned, is compared as well. Called through `adoption`; findings go into the record.
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ from ..problems.cache import Announce, BuiltProblem, Problems
 from ..problems.cases import case_of
 from ..results import verdict
 from ..results.record import Finished
+from ..runners.answers import Called
 from . import arithmetic
 from .candidate import Candidate
 from .explained import explained, overflown
 
 #: How often stressed inputs are drawn until the reference can be trusted on them.
 _REDRAWS = 3
+#: What stands for the number of the trial in evidence (IncorrectEvidence.trial): the first call after construction.
+FIRST_CALL = -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +41,45 @@ class _Overflown:
     weaker: stress.Stress
 
 
-async def check(candidate: Candidate, built: BuiltProblem, problems: Problems, announce: Announce) -> trial.Trial:
-    """Run all trials, and return the last nominal one, of the case that is timed. Raises Finished if one is wrong."""
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What right trials leave: the last nominal one, of the case that is timed, and the fingerprint of its answer."""
+
+    last: trial.Trial
+    prints: Fingerprint
+    answer: int
+
+
+async def call_first(
+    candidate: Candidate, built: BuiltProblem, current: trial.Trial, problems: Problems, announce: Announce
+) -> Comparison:
+    """Make the first call after construction. Return how its answer compares; `check` decides what follows from that."""
+    called = await candidate.call(current)
+    candidate.record.launched(called.launches)
+    async with problems.executing(announce):
+        return compare_nominal(candidate, built, current, called, FIRST_CALL)
+
+
+def compare_nominal(
+    candidate: Candidate, built: BuiltProblem, current: trial.Trial, called: Called, number: int
+) -> Comparison:
+    """Compare the answer to nominal inputs in every respect. `number` is that of the trial, or what stands for it."""
+    comparison = trial.judge(current, candidate.spec, called.structure, called.specs, candidate.station.outputs[0])
+    _look_closer(candidate, built, current, number, comparison)
+    return comparison
+
+
+async def check(
+    candidate: Candidate, built: BuiltProblem, first: Comparison, problems: Problems, announce: Announce
+) -> Checked:
+    """Run all trials. Raises Finished if one is wrong, or else if the `first` call was."""
     spec, problem = candidate.spec, built.problem
     nominal = spec.correct_trials if problem.cases is None else max(problem.cases, spec.correct_trials)
     kinds: list[stress.Stress | None] = [None] * nominal
     # Nominal and stressed trials come in one secret order, so only their values distinguish them.
     kinds += built.examination.held
     secrets.SystemRandom().shuffle(kinds)
-    last = None
+    last, answer = None, 0
     earlier: list[int | None] = []
     prints = Fingerprint(candidate.device)
     for number, kind in enumerate(kinds):
@@ -55,16 +89,22 @@ async def check(candidate: Candidate, built: BuiltProblem, problems: Problems, a
             continue
         tried = await _try(candidate, built, current, prints, earlier, number, problems, announce)
         if kind is None and number % (problem.cases or 1) == 0:
-            last = current.outline() if built.spares_inputs else current
+            assert isinstance(tried, int)
+            last, answer = current.outline() if built.spares_inputs else current, tried
+        aliased = current.aliased
         del current  # free it before inputs are drawn again
         if isinstance(tried, _Overflown):
             assert kind is not None
             earlier = [None]
-            tried = await _try_weaker(candidate, built, kind, tried, prints, number, problems, announce)
-        earlier = [tried, *earlier[:1]]
+            tried, aliased = await _try_weaker(candidate, built, kind, tried, prints, number, problems, announce)
+        # An output that shares memory with inputs changes with them.
+        earlier = [None if aliased else tried, *earlier[:1]]
     candidate.case = case_of(problem, spec, 0)
+    candidate.record.note(first)
+    if first.mismatch is not None:
+        raise wrong(candidate, built, None, FIRST_CALL, first)
     assert last is not None
-    return last
+    return Checked(last, prints, answer)
 
 
 async def _draw(
@@ -94,16 +134,19 @@ async def _try_weaker(
     number: int,
     problems: Problems,
     announce: Announce,
-) -> int | None:
-    """Try weaker stress of the same kind. Return what `_try` returns if that answer is right. Raises Finished."""
+) -> tuple[int, bool]:
+    """Try weaker stress of the same kind. Raises Finished.
+
+    Return the answer's fingerprint if it is right, and whether it shares memory with inputs.
+    """
     current = await _draw(candidate, built, found.weaker, number, problems, announce)
     if current is None:
-        raise _wrong(candidate, built, kind, number, found.comparison)
+        raise wrong(candidate, built, kind, number, found.comparison)
     tried = await _try(candidate, built, current, prints, (), number, problems, announce)
     if isinstance(tried, _Overflown):
-        raise _wrong(candidate, built, found.weaker, number, tried.comparison)
+        raise wrong(candidate, built, found.weaker, number, tried.comparison)
     _note(candidate, kind, found.said)
-    return tried
+    return tried, current.aliased
 
 
 async def _try(
@@ -115,12 +158,12 @@ async def _try(
     number: int,
     problems: Problems,
     announce: Announce,
-) -> int | _Overflown | None:
-    """Try one trial. Return the fingerprint that its output must keep, or None. Raises Finished."""
+) -> int | _Overflown:
+    """Try one trial. Return the fingerprint of its output. Raises Finished."""
     record, spec, station = candidate.record, candidate.spec, candidate.station
     called = await candidate.call(current)
-    structure, specs, launches = called.structure, called.specs, called.launches
-    record.launched(launches)
+    structure, specs = called.structure, called.specs
+    record.launched(called.launches)
     async with problems.executing(announce):  # recognising a tier runs the reference
         comparison = trial.judge(current, spec, structure, specs, station.outputs[0])
         excused = False
@@ -132,14 +175,7 @@ async def _try(
                 return _Overflown(comparison, said, weaker)
         record.trials += 1
         record.stress_trials += current.stress is not None
-        if comparison.mismatch is None and not trial.inputs_intact(current, station.arena):
-            detail = "after the call the inputs differ from what the reference leaves"
-            comparison.mismatch = Mismatch("inputs", "input mutated", detail)
-        allowed = spec.allowed_precision
-        if comparison.mismatch is None and not current.stress and allowed != pb.PRECISION_UNSPECIFIED:
-            comparison.mismatch = arithmetic.unlike_rounding(
-                built.problem, candidate.device, current, station.outputs[0], allowed
-            )
+        _look_closer(candidate, built, current, number, comparison)
         if comparison.mismatch is None and _is_overwritten(candidate, prints, earlier):
             _reused(candidate, comparison)
         record.note(comparison)
@@ -148,15 +184,33 @@ async def _try(
             record.precision = arithmetic.observed(
                 built.problem, candidate.device, current, station.outputs[0], record.precision
             )
+        answer = prints.of(station.outputs[0])
     if comparison.mismatch is not None:
-        raise _wrong(candidate, built, current.stress, number, comparison)
+        raise wrong(candidate, built, current.stress, number, comparison)
     record.passed += 1
     record.layouts = specs
-    # An output that shares memory with inputs changes with them.
-    return None if current.aliased else prints.of(station.outputs[0])
+    return answer
 
 
-def _wrong(
+def _look_closer(
+    candidate: Candidate, built: BuiltProblem, current: trial.Trial, number: int, comparison: Comparison
+) -> None:
+    """Look at what values do not show: memory around the inputs, the inputs themselves, and how errors are spread."""
+    spec, station = candidate.spec, candidate.station
+    if (outside := candidate.outside(current)) and candidate.record.outside is None:
+        candidate.record.outside = number, outside
+    if comparison.mismatch is not None:
+        return
+    if not trial.inputs_intact(current, station.arena):
+        detail = "after the call the inputs differ from what the reference leaves"
+        comparison.mismatch = Mismatch("inputs", "input mutated", detail)
+    elif not current.stress and spec.allowed_precision != pb.PRECISION_UNSPECIFIED:
+        comparison.mismatch = arithmetic.unlike_rounding(
+            built.problem, candidate.device, current, station.outputs[0], spec.allowed_precision
+        )
+
+
+def wrong(
     candidate: Candidate, built: BuiltProblem, kind: stress.Stress | None, number: int, comparison: Comparison
 ) -> Finished:
     """Return the exception to raise for a wrong answer."""

@@ -15,6 +15,7 @@ from ...shared.cuda_tools import find
 from ...shared.kernel_names import plain
 from ...shared.spec import EvalSpec
 from ...shared.tracebacks import CANDIDATE_FILE
+from ..checks.repetition import MEMORY_RULES
 from ..comparison.evidence import Mismatch
 from ..results import verdict
 from ..results.record import Record
@@ -22,14 +23,8 @@ from .watched import Seen, Watcher
 
 #: The tools, in the order in which they run, and the finding that stands for their errors.
 _TOOLS = {"memcheck": "", "racecheck": "M03", "initcheck": "M04", "synccheck": "M05"}
-#: What the findings say.
-_MEANING = {
-    "M01": "writes outside its tensors",
-    "M02": "reads outside its tensors",
-    "M03": "has a race in shared memory",
-    "M04": "reads memory that nobody has written",
-    "M05": "uses a barrier that not all threads reach",
-}
+#: What stands for the number of a trial in evidence: a call under compute-sanitizer (IncorrectEvidence.trial).
+_SANITIZED_CALL = -4
 #: Names that compilers give the sources of `load_inline`.
 _INLINE = ("cuda_sources", "cpp_sources", "cuda.cu", "main.cpp")
 _MOST_REPORTS, _MOST_COUNT = 8, 1 << 30
@@ -104,11 +99,11 @@ def apply(report: pb.SanitizerReport, result: pb.EvalResult, record: Record, spe
             found.setdefault(
                 _TOOLS[run.tool] or ("M01" if "write" in error.what else "M02"), _sentence(run.tool, error)
             )
-    severity = pb.Finding.SEVERITY_INFO
-    findings = [verdict.finding(name, severity, f"{_MEANING[name]}: {text}") for name, text in found.items()]
+    severity = pb.Finding.SEVERITY_WARNING
+    findings = [verdict.finding(name, severity, f"{MEMORY_RULES[name]}: {text}") for name, text in found.items()]
     if findings and spec.memory_errors == pb.MEMORY_ERRORS_REJECT:
-        mismatch = Mismatch("output", "memory", findings[0].evidence)
-        result = verdict.incorrect(mismatch, verdict.SANITIZED, record.report(), [*record.findings, *findings])
+        mismatch = Mismatch("memory", "memory", findings[0].evidence)
+        result = verdict.incorrect(mismatch, _SANITIZED_CALL, record.report(), [*record.findings, *findings])
     else:
         result.findings.extend(findings)
     result.sanitizer.CopyFrom(report)

@@ -39,6 +39,10 @@ class Record:
     #: The memory layout of the candidate's outputs, as its harness says.
     layouts: Sequence[TensorSpec] = ()
     worst: Comparison = field(default_factory=Comparison)
+    #: What the candidate wrote outside its tensors, and in which trial that was seen first.
+    outside: tuple[int, str] | None = None
+    #: True if a call that repeated an earlier one gave the same bytes; None if there was no such call.
+    deterministic: bool | None = None
     #: True if only a share of an output's elements must be right.
     shares: bool = False
 
@@ -48,6 +52,7 @@ class Record:
         self.trials = self.passed = self.stress_trials = 0
         self.precision = pb.PRECISION_UNSPECIFIED
         self.worst = Comparison()
+        self.outside = None
 
     def has(self, identifier: str) -> bool:
         """Return True if there is such a finding."""
@@ -93,4 +98,5 @@ class Record:
             observed_precision=self.precision,
             parameters_perturbed=self.parameters_perturbed,
             matched_share=self.worst.matched_share if self.shares else None,
+            deterministic=self.deterministic,
         )

@@ -32,6 +32,13 @@ _COMPILER_CRASH = "PassManager::run failed"
 _NO_THREAD = "can't start new thread"
 #: Stages in which a candidate is not compiled yet.
 _NOT_COMPILED = ("build", "load", "compile")
+#: What a number that stands for a trial means (IncorrectEvidence.trial).
+_CALLS = {
+    -1: "a timed call",
+    -2: "the first call",
+    -3: "a repeated call",
+    -4: "a call under compute-sanitizer",
+}
 #: Shorter stops, in seconds, are not mentioned in a result.
 _WORTH_TELLING = 0.1
 #: Outcomes that a single call can have.
@@ -42,13 +49,6 @@ _OF_A_CALL = (
     pb.EvalResult.TIMEOUT,
     pb.EvalResult.OUT_OF_MEMORY,
 )
-#: Calls that are no trials, by the number that stands for them in IncorrectEvidence.
-OTHER_CALLS = {
-    (TIMED := -1): "a timed call",
-    (FIRST := -2): "the first call",
-    (REPEATED := -3): "a repeated call",
-    (SANITIZED := -4): "a call under compute-sanitizer",
-}
 _MAX_LOG = 16 * 1024
 _MAX_EVIDENCE = 1000
 #: Parts of the output of Python's fault handler that are not the candidate's own frames: frames of the judge and of
@@ -98,7 +98,7 @@ def correct(
 def incorrect(
     mismatch: Mismatch, trial: int, report: pb.CorrectnessReport, findings: Sequence[pb.Finding]
 ) -> pb.EvalResult:
-    """Return the result of a candidate that is wrong in trial number `trial`, or in one of the `OTHER_CALLS`."""
+    """Return the result of a candidate that was wrong, in trial number `trial` or in one of the calls of `_CALLS`."""
     evidence = pb.IncorrectEvidence(
         output=mismatch.output,
         kind=mismatch.kind,
@@ -111,7 +111,7 @@ def incorrect(
         trial=trial,
         stress=mismatch.stress,
     )
-    where = OTHER_CALLS.get(trial, f"trial {trial}")
+    where = _CALLS.get(trial, f"trial {trial}")
     result = _result(pb.EvalResult.INCORRECT, f"{evidence.detail} ({where})", compiled=True, incorrect=evidence)
     result.correctness.CopyFrom(report)
     result.findings.extend(findings)
