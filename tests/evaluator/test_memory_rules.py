@@ -6,6 +6,17 @@ from typing import Any
 
 import pytest
 
+from kerneldyno.evaluator.devices import open_device
+from kerneldyno.evaluator.judge.checks import repetition
+from kerneldyno.evaluator.judge.checks.correctness import Checked
+from kerneldyno.evaluator.judge.comparison.fingerprint import Fingerprint
+from kerneldyno.evaluator.judge.problems.cache import Announce, Problems
+from kerneldyno.evaluator.judge.problems.trial import Trial
+from kerneldyno.evaluator.judge.results.record import Finished, Record
+from kerneldyno.evaluator.judge.runners.answers import Called
+from kerneldyno.evaluator.judge.runners.lease import Lease
+from kerneldyno.v1 import evaluation_pb2 as pb
+from tests.evaluator import judge_harness
 from tests.evaluator.judge_harness import Judge, candidate, request
 
 pytestmark = pytest.mark.slow
@@ -251,3 +262,68 @@ def test_whoever_is_right_writes_nothing_outside(judge: Judge) -> None:
     result = judge.evaluate(request(candidate(), stress_inputs=True))
     assert result["outcome"] == "CORRECT"
     assert evidence(result) == ""
+
+
+def test_the_first_of_several_fixed_cases_must_be_right_at_once(judge: Judge) -> None:
+    case = '{{"inputs": [torch.arange({0}.0)], "expected": 2 * torch.arange({0}.0), "name": "{1}"}}'
+    cases = f"import torch\n\ndef get_cases():\n    return [{case.format(8, 'small')}, {case.format(900, 'large')}]\n"
+    code = "calls = []\n\ndef f(x):\n    calls.append(1)\n    return 2 * x + (len(calls) == {wrong})\n"
+    fixed = {
+        "toolkit": "kernel_simple",
+        "backend": "torch",
+        "entry_point": "f",
+        "reference_code": "",
+        "cases_code": cases,
+    }
+    result = judge.evaluate(request(code.format(wrong=1), **fixed))
+    assert (result["outcome"], result["incorrect"]["trial"]) == ("INCORRECT", -2), result["message"]
+    assert "workload small (1 of 2)" in result["message"]
+    result = judge.evaluate(request(code.format(wrong=0), **fixed))
+    assert result["outcome"] == "CORRECT", result["message"]
+    assert result["correctness"]["deterministic"] is True
+
+
+# Repetition where the judge has not kept the inputs
+
+
+class _Scripted:
+    """A candidate whose calls leave these fingerprints; None raises."""
+
+    def __init__(self, *answers: int | None) -> None:
+        self.spec = judge_harness.spec("", reference_code=REFERENCE)
+        self.device = open_device("cpu:0")
+        self.record = Record()
+        self.answers = list(answers)
+        self.calls: list[tuple[bool, int]] = []
+
+    async def call(self, current: Trial, *, guarded: bool) -> Called:
+        self.calls.append((guarded, current.inputs.master.numel()))
+        if self.answers[0] is None:
+            self.answers.pop(0)
+            raise Finished(pb.EvalResult(outcome=pb.EvalResult.RUNTIME_ERROR))
+        return Called(None, [], 0, 0.1)
+
+    async def fingerprint(self, prints: object) -> int | None:
+        return self.answers.pop(0)
+
+
+@pytest.mark.parametrize(
+    ("answers", "calls", "deterministic"),
+    [((5, 5), 2, True), ((5, 6, 5), 3, True), ((5, 6, 6), 3, False), ((5, None, 5), 3, True)],
+)
+async def test_answers_to_inputs_that_are_gone_are_compared_with_each_other(
+    answers: tuple[int | None, ...], calls: int, deterministic: bool
+) -> None:
+    async def tell(_: str) -> None:
+        pass
+
+    scripted: Any = _Scripted(*answers)
+    problems, announce = Problems(scripted.device, Lease(set())), Announce(tell)
+    built = await problems.get(scripted.spec, announce)
+    last = built.prepare(scripted.spec, scripted.device, 0).outline()
+    checked: Any = Checked(last, Fingerprint(scripted.device), 99)
+    await repetition.repeat(scripted, built, checked, problems, announce)
+    assert [guarded for guarded, _ in scripted.calls] == [False, True, False][:calls]
+    assert len({size for _, size in scripted.calls}) == 1
+    assert scripted.calls[0][1] > 0
+    assert scripted.record.deterministic is deterministic
