@@ -2,7 +2,7 @@
 
 Its own elements are right; the last block overwrites what follows.
 
-CORRECT means that it hit nothing but memory of its own process, which no sanitizer watches.
+CORRECT means that it hit nothing but memory of its own process that has no guard zones.
 
 problem: odd_gelu
 backend: triton

@@ -165,7 +165,8 @@ def test_a_tuner_that_runs_every_configuration_on_the_output_is_found_out(judge:
         "@triton.autotune([triton.Config({'BLOCK': size}) for size in (256, 1024)], ['count'])\n@triton.jit",
     )
     tuned = tuned.replace("tl.store(y_ptr + at, tl.maximum(x, 0.0)", "tl.atomic_add(y_ptr + at, tl.maximum(x, 0.0)")
-    tuned = tuned.replace(", BLOCK=1024)", ")")
+    tuned = tuned.replace(", BLOCK=1024)", ")").replace("x.numel() + 0, 1024", "x.numel(), meta['BLOCK']")
+    tuned = tuned.replace("relu[(triton", "relu[lambda meta: (triton")
     result = judged(judge, tuned)
     assert (result["outcome"], result["incorrect"]["trial"]) == ("INCORRECT", -2), result["message"]
     reset = tuned.replace("['count'])", "['count'], reset_to_zero=['y_ptr'])")

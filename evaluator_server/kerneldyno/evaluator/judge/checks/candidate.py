@@ -218,7 +218,10 @@ class Candidate(Side):
         """
         arena = self.station.arena
         zone = arena[trial.inputs.set_bytes :][:_GUARD_BYTES]
-        near, far = changed_padding(trial, arena), int((zone != POISON).sum())
+        words = zone[: len(zone) // 8 * 8].view(torch.int64)  # an eighth of the operations; all bits of the poison are set
+        near, far = changed_padding(trial, arena), 0
+        if bool((words != -1).any()):
+            far = int((zone != POISON).sum())
         if near or far:
             return f"{near + far} bytes behind the end of an input" + ("" if near else ", and not right behind it")
         return ""
