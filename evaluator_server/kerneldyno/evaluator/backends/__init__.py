@@ -6,9 +6,9 @@ import functools
 import importlib
 import importlib.metadata
 
-from .base import Backend, Launches
+from .base import Backend, Compiled, Launches
 
-__all__ = ["Backend", "Launches", "backends"]
+__all__ = ["Backend", "Compiled", "Launches", "backends"]
 
 #: Built-in names, for when the distribution's metadata is not installed: sources may run from PYTHONPATH.
 _BUILT_IN = ("triton", "cuda", "torch", "cute", "cutile", "tilelang")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..devices.base import Device
 
@@ -19,6 +20,22 @@ class Launches:
     count: int | None = None
     #: Names of the kernels that were launched.
     names: set[str] = field(default_factory=set)
+    #: The backend's own objects for these kernels by identity, as far as it can `describe` them.
+    kernels: dict[int, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What a compiler made of one kernel. Sizes are in bytes: of one thread (`spill_bytes`), or of one block."""
+
+    name: str
+    registers: int
+    spill_bytes: int
+    shared_memory_bytes: int
+    warps: int
+    ptx: str = ""
+    #: The device's program, an ELF file.
+    binary: bytes = b""
 
 
 class Backend:
@@ -50,3 +67,7 @@ class Backend:
         The count is None if some launches could not be suppressed.
         """
         yield Launches()
+
+    def describe(self, kernel: Any) -> Compiled:
+        """Runner, after all calls: say what a kernel from `Launches.kernels` was compiled to."""
+        raise NotImplementedError

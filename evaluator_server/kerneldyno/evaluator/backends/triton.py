@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 import triton
+from triton.compiler import CompiledKernel
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 from ..devices.base import Device
-from .base import Backend, Launches
+from .base import Backend, Compiled, Launches
 from .launch_points import add_one, counting, graph_replays, replaced
 
 
@@ -54,6 +55,18 @@ class TritonBackend(Backend):
         if passed.count:
             launches.count = None
 
+    def describe(self, kernel: Any) -> Compiled:
+        """Describe a CompiledKernel. Triton counts spills in words of 4 bytes: all of a thread's local memory."""
+        return Compiled(
+            name=str(kernel.name),
+            registers=int(kernel.n_regs),
+            spill_bytes=4 * int(kernel.n_spills),
+            shared_memory_bytes=int(kernel.metadata.shared),
+            warps=int(kernel.metadata.num_warps),
+            ptx=str(kernel.asm.get("ptx", "")),
+            binary=bytes(kernel.asm.get("cubin", b"")),
+        )
+
 
 def _preload_compiler() -> None:
     """Build and load Triton's helper library, and hash its files.
@@ -82,16 +95,27 @@ def _preload_compiler() -> None:
 
 @contextlib.contextmanager
 def _hooked(launches: Launches) -> Iterator[None]:
-    """Count by Triton's launch hook, which also sees compiled kernels that are launched directly."""
+    """Count by Triton's launch hook, which also sees compiled kernels that are launched directly.
+
+    Each launch first asks its compiled kernel for what the hook gets, so the kernel itself is known there.
+    """
 
     def count(metadata: Any) -> None:
         add_one(launches)
         launches.names.add(str(metadata.get().get("name", "")))
 
+    def noting(original: Callable[..., Any]) -> Callable[..., Any]:
+        def launch_metadata(kernel: Any, *args: Any) -> Any:
+            launches.kernels[id(kernel)] = kernel
+            return original(kernel, *args)
+
+        return launch_metadata
+
     hooks = triton.knobs.runtime.launch_enter_hook
     hooks.add(count)
     try:
-        yield
+        with replaced(CompiledKernel, "launch_metadata", noting):
+            yield
     finally:
         hooks.remove(count)
 

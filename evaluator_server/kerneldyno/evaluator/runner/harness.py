@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from ..backends import Backend, backends
+from ..backends import Backend, Launches, backends
 from ..devices import open_device, seeding, timed_loops
 from ..devices.base import Device, Gate
 from ..devices.signals import Signals
@@ -33,7 +33,7 @@ from ..shared import small_floats, tree, wire
 from ..shared.buffers import in_mode, whole_call
 from ..shared.gradients import Gradients
 from ..shared.tracebacks import CANDIDATE_FILE, describe_error
-from . import guards, native, parameters, probe, profiler, reference, sandbox
+from . import binaries, guards, native, parameters, probe, profiler, reference, sandbox
 from .candidate_source import import_candidate
 
 #: How many outputs of earlier calls are kept, if there are slots for them, to check that they do not change.
@@ -107,6 +107,9 @@ class _Harness:
         self._construction: parameters.Construction | None = None
         #: Names of all kernels of the candidate that were launched so far, since CUDA graphs may launch them again.
         self._launched: set[str] = set()
+        #: The kernels that the last call launched, as its backend knows them, and names of all that ran in a profile.
+        self._kernels: list[Any] = []
+        self._ran: set[str] = set()
 
     def do_arenas(self, order: wire.Frame) -> None:
         """Open the judge's memory, the page of signals and the gate."""
@@ -171,7 +174,7 @@ class _Harness:
         assert self._backend is not None
         with self._backend.count_launches(self._device) as launches:
             self._call = _whole_call(self._construction.make(), order)
-        self._launched |= launches.names
+        self._note(launches)
         return {"state": self._construction.constants() if order["listing"] else []}
 
     def do_reconstruct(self, order: wire.Frame) -> None:
@@ -221,7 +224,7 @@ class _Harness:
                     self._station.store(earlier, slot)
             self._device.synchronize()
         self._earlier.appendleft(result)
-        self._launched |= launches.names
+        self._note(launches)
         specs = [tree.describe(tensor).to_json() for tensor in returned]
         answer = {"structure": structure, "specs": specs, "launches": launches.count, "seconds": seconds}
         return {**answer, "broken": zones.broken() if zones else []}
@@ -315,9 +318,10 @@ class _Harness:
                 raise error.cause from None  # the candidate's own failure
             except Exception as error:  # the profiler's failure
                 failed = f"{type(error).__name__}: {error}"[:500]
-        self._launched |= launches.names
+        self._note(launches)
+        self._ran = {name for name, *_ in ran.kernels}
         defined = {name[: profiler.NAME] for name in native.demangled(native.loaded(self._scratch).defines)}
-        own = self._launched | defined.intersection(name for name, *_ in ran.kernels)
+        own = self._launched | (defined & self._ran)
         return {"kernels": ran.kernels, "averages": ran.averages, "own": sorted(own), "failed": failed}
 
     def do_inspect(self, order: wire.Frame) -> wire.Frame:
@@ -341,12 +345,27 @@ class _Harness:
 
     def do_survey(self, order: wire.Frame) -> wire.Frame:
         """Return what else may have done the work of a call: torch's operators, and libraries called by native code."""
+        assert self._backend is not None
         operators: list[str] = []
-        with torch.no_grad(), contextlib.suppress(Exception):  # without operators there is no label
+        ignored = contextlib.suppress(Exception)  # without operators there is no label
+        with self._backend.count_launches(self._device) as launches, torch.no_grad(), ignored:
             operators = profiler.working_operators(lambda: self._call_once({**order, "seed": 0}))
             self._device.synchronize()
+        self._note(launches)
         needs = native.demangled(native.loaded(self._scratch).needs)
         return {"operators": operators, "libraries": sorted(filter(native.is_library_call, needs))}
+
+    def do_listing(self, order: wire.Frame) -> wire.Frame:
+        """Return what compilers made of the candidate's kernels, and their code if the order asks for it."""
+        assert self._backend is not None
+        compiled = [self._backend.describe(kernel) for kernel in self._kernels[: binaries.MOST_KERNELS]]
+        wanted = binaries.Wanted(order["ptx"], order["sass"], order["seconds"], self._device.architecture)
+        return binaries.listing(self._backend.name, compiled, self._scratch, self._ran, wanted)
+
+    def _note(self, launches: Launches) -> None:
+        """Remember which kernels a call has launched. Replays of CUDA graphs do not say which they launch."""
+        self._launched |= launches.names
+        self._kernels = list(launches.kernels.values()) or self._kernels
 
     def _poison_free_memory(self) -> None:
         """Fill free memory that later outputs may get with 0xFF (NaN or -1), so that it holds no useful values."""

@@ -9,6 +9,7 @@ and not evidence.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import re
@@ -32,6 +33,8 @@ _LIBRARY = re.compile(
 )
 _TABLES = (2, 11)  # SHT_SYMTAB, SHT_DYNSYM
 _FUNCTION = 2  # STT_FUNC
+#: The section in which nvcc puts programs for GPUs.
+_DEVICE_CODE = b"\0.nv_fatbin\0"
 #: Larger files (bytes) are not read, since no library is that large. Symbols beyond the second number are ignored.
 _MOST_BYTES = 1 << 30
 _MOST_SYMBOLS = 1 << 20
@@ -57,6 +60,22 @@ def loaded(scratch: str) -> Native:
         defines |= found.defines
         needs |= found.needs
     return Native(frozenset(defines), frozenset(needs))
+
+
+def with_device_code(scratch: str) -> list[Path]:
+    """Return the shared objects with programs for a GPU that this process has loaded from its scratch."""
+    found = []
+    for path in _mapped(scratch):
+        with contextlib.suppress(OSError, ValueError):  # the candidate deleted or damaged the file
+            if 0 < path.stat().st_size <= _MOST_BYTES and _names_section(path, _DEVICE_CODE):
+                found.append(path)
+    return found
+
+
+def _names_section(path: Path, name: bytes) -> bool:
+    """Return True if the name of a section is in a file. Names of sections are at the end."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return data[: len(_MAGIC)] == _MAGIC and data.rfind(name) >= 0
 
 
 def read(path: Path) -> Native:
