@@ -264,7 +264,8 @@ def forged(sock, frame, fds=()):
 sys.modules["kerneldyno.evaluator.runner.harness"].wire.send = forged
 """
 CALL, BURST = "isinstance(answer, dict) and 'specs' in answer", "isinstance(answer, list)"
-PROFILE = "isinstance(answer, dict) and 'kernels' in answer"
+PROFILE = "isinstance(answer, dict) and 'averages' in answer"
+CODE = "isinstance(answer, dict) and 'kernels' in answer and 'averages' not in answer"
 MINE = "answer.update(kernels=[['mine', {launches}, 1.0]], own=['mine'])"
 
 
@@ -284,6 +285,8 @@ MINE = "answer.update(kernels=[['mine', {launches}, 1.0]], own=['mine'])"
         (PROFILE, MINE.format(launches=1), {"CORRECT"}),
         (PROFILE, MINE.format(launches=0), {"REJECTED"}),
         (PROFILE, "answer['failed'] = chr(0xD800) + chr(27)", {"CORRECT"}),
+        (CODE, "answer['failed'] = chr(0xD800) + chr(27)", {"CORRECT"}),
+        (CODE, "answer['kernels'] = [{}]", {"REJECTED"}),
     ],
 )
 def test_a_harness_that_was_taken_over_fools_nobody(judge: Judge, answer: str, lie: str, outcomes: set[str]) -> None:

@@ -25,7 +25,7 @@ from ..shared.spec import EvalSpec
 from ..shared.tracebacks import CANDIDATE_FILE, describe_error
 from ..toolkits import ReferenceFailure
 from .beside import Beside
-from .checks import adoption, correctness, provenance, repetition
+from .checks import adoption, code, correctness, provenance, repetition
 from .checks.candidate import Candidate
 from .checks.libraries import NONE, Libraries
 from .checks.rehearsal import Rehearsal
@@ -305,8 +305,9 @@ class Lane:
         await provenance.replay_as_ghost(candidate, built, context.problems, self._announce)
         if not spec.enable_profiling and spec.backend != "torch":
             await provenance.survey(candidate, last)
+        kernels = await code.listing(candidate)
         record.note_share()
-        result = verdict.correct(record.report(), record.passed, record.findings, times, profile)
+        result = verdict.correct(record.report(), record.passed, record.findings, times, profile, kernels)
         if inspection.is_wanted(spec, result, self.workloads):
             await self._end()
             watcher = Watcher(context, spec, built, self._libraries, limits, self._announce)

@@ -50,6 +50,7 @@ FINDINGS = (
     "D07",
     "D08",
     "D21",
+    "D22",
     "other",
 )
 #: Reasons for a restart of a judge.

@@ -42,6 +42,8 @@ _GUARD_BYTES = 1 << 20
 _LEAST_GUARD_BYTES = 64 << 10
 #: Least number of bytes of parameters that are transferred at a time.
 _HANDED = 4 << 20
+#: Time limit in seconds for the tools that read the kernels' code.
+_LISTING_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +220,9 @@ class Candidate(Side):
         """
         arena = self.station.arena
         zone = arena[trial.inputs.set_bytes :][:_GUARD_BYTES]
-        words = zone[: len(zone) // 8 * 8].view(torch.int64)  # an eighth of the operations; all bits of the poison are set
+        words = zone[: len(zone) // 8 * 8].view(
+            torch.int64
+        )  # an eighth of the operations; all bits of the poison are set
         near, far = changed_padding(trial, arena), 0
         if bool((words != -1).any()):
             far = int((zone != POISON).sum())
@@ -242,6 +246,12 @@ class Candidate(Side):
     async def survey(self, trial: Trial) -> Any:
         """Find what else does the work of one call on a trial's inputs. Return the harness's answer, unparsed."""
         return await self._look("survey", trial)
+
+    async def listing(self, *, ptx: bool, sass: bool) -> Any:
+        """Ask what compilers made of the candidate's kernels. Return the harness's answer, unparsed."""
+        left = getattr(self.spec.limits, self.stage) - self._spent
+        seconds = min(_LISTING_SECONDS, max(0.0, left / 2))
+        return await self.ask({"op": "listing", "ptx": ptx, "sass": sass, "seconds": seconds})
 
     async def _look(self, operation: str, trial: Trial, **more: int) -> Any:
         if trial.inputs.master.numel():  # else the inputs of the last call are still there

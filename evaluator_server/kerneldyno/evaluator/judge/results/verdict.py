@@ -65,11 +65,13 @@ def correct(
     findings: Sequence[pb.Finding],
     times: Times | None = None,
     profile: pb.KernelProfile | None = None,
+    code: Sequence[pb.KernelCode] = (),
 ) -> pb.EvalResult:
-    """Return the result of a candidate whose outputs were all right; `times` and `profile` if it has them."""
+    """Return the result of a candidate whose outputs were all right; `times` and the rest if it has them."""
     result = _result(pb.EvalResult.CORRECT, f"all outputs of {passed} trials are right", compiled=True)
     result.correctness.CopyFrom(report)
     result.findings.extend(findings)
+    result.kernel_code.extend(code)
     if times is not None:
         result.MergeFrom(
             pb.EvalResult(

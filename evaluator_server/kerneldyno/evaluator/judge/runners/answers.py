@@ -23,6 +23,9 @@ _MOST_ROWS = 10_000
 _MOST_ZONES = 4
 #: Longest name of a kernel that is read, in characters.
 _MOST_NAME = 400
+#: Most kernels whose code is read, and longest PTX and SASS of one, in characters.
+_MOST_KERNELS = 50
+_MOST_LISTING = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,22 @@ class BrokenZone:
             f"{self.nbytes} bytes {where} of a {self.dtype} tensor of shape {self.shape}, the nearest {self.distance}"
             f" bytes ({elements} elements) away"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """What a compiler made of one kernel, as the runner says. Sizes are in bytes."""
+
+    name: str
+    origin: str
+    registers: int
+    spill_bytes: int
+    stack_bytes: int
+    shared_memory_bytes: int
+    warps: int
+    ptx: str
+    sass: str
+    truncated: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +218,26 @@ def read_survey(answer: Any) -> Survey:
         return Survey(_names(answer["operators"]), _names(answer["libraries"]))
     except (KeyError, TypeError, ValueError) as error:
         raise RunnerGarbled(f"malformed answer: {error}") from None
+
+
+def read_code(answer: Any) -> tuple[list[Code], str]:
+    """Return what compilers made of kernels, and what could not be found out. Raises RunnerGarbled."""
+    try:
+        return [_code(each) for each in answer["kernels"][:_MOST_KERNELS]], str(answer["failed"])[:500]
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunnerGarbled(f"malformed answer: {error}") from None
+
+
+def _code(said: Any) -> Code:
+    counts = {name: said[name] for name in ("registers", "spill_bytes", "stack_bytes", "shared_memory_bytes", "warps")}
+    texts = {name: said[name] for name in ("name", "origin", "ptx", "sass")}
+    cut = said["truncated"]
+    numbers = all(type(count) is int and 0 <= count < 1 << 31 for count in counts.values())
+    if not numbers or not all(isinstance(text, str) for text in texts.values()) or type(cut) is not bool:
+        raise TypeError("kernels")
+    cut = cut or max(len(texts["ptx"]), len(texts["sass"])) > _MOST_LISTING
+    texts = {name: text[: _MOST_LISTING if name in ("ptx", "sass") else _MOST_NAME] for name, text in texts.items()}
+    return Code(**counts, **texts, truncated=cut)
 
 
 def _names(said: Any) -> list[str]:
