@@ -293,6 +293,21 @@ def test_what_has_no_numeric_error_shows_none() -> None:
     assert dict(facts(crashed))["correctness"] == "0 of 1 trials", "nothing was compared"
 
 
+def test_each_kernel_has_a_line_about_its_registers() -> None:
+    result = EvalResult(outcome=EvalResult.CORRECT)
+    result.kernel_code.add(name="add", origin="triton", registers=40, shared_memory_bytes=2048, warps=4)
+    result.kernel_code.add(name="void sum<4>(float*)", origin="native.so", registers=255, spill_bytes=1040)
+    lines = [value for name, value in facts(result) if name == "kernel"]
+    assert lines == [
+        "add (triton): 40 registers, no spills, 2 KiB shared memory, 4 warps",
+        "void sum<4>(float*) (native.so): 255 registers, 1.02 KiB spilled or in local arrays, 0 bytes shared memory",
+    ]
+    for _ in range(10):
+        result.kernel_code.add(name="add", origin="triton", registers=40)
+    lines = [value for name, value in facts(result) if name == "kernel"]
+    assert (len(lines), lines[-1]) == (9, "and 4 more")
+
+
 def test_an_invalid_request_is_told_once() -> None:
     result = EvalResult(outcome=EvalResult.INVALID, message="backend: 'x' is unknown; num_correct_trials: is 99")
     result.invalid.violations.add(field="backend", description="'x' is unknown")

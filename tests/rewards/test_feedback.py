@@ -209,6 +209,19 @@ def test_the_roofline_is_told_next_to_the_time() -> None:
     assert "roof" not in feedback(told, limit=2000), "an interpreter's time says nothing of a kernel"
 
 
+def test_kernels_that_spill_are_named_and_no_others() -> None:
+    told = result("CORRECT", kernel_code=[{"name": "fine", "registers": 255}])
+    assert "registers" not in feedback(told, limit=2000)
+    for spilled in (8, 1024, 16, 32):
+        told.kernel_code.add(name=f"spills_{spilled}", registers=255, spill_bytes=spilled)
+    (line,) = [line for line in feedback(told, limit=4000).splitlines() if "registers" in line]
+    assert line == (
+        "Spilled registers or local arrays of each thread lie in slow memory:"
+        " kernel spills_1024: 255 registers, 1024 bytes; kernel spills_32: 255 registers, 32 bytes;"
+        " kernel spills_16: 255 registers, 16 bytes."
+    )
+
+
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0, 0.0])
 def test_a_profile_that_makes_no_sense_is_left_out(seconds: float) -> None:
     measured = kernels(("k", "OWNER_CANDIDATE", 5, 1e-4))
@@ -464,16 +477,17 @@ def hostile_results() -> list[EvalResult]:
         kernels((HOSTILE, "OWNER_CANDIDATE", 5, 1e-4)),
         result("CORRECT", findings=[{"id": HOSTILE, "severity": "SEVERITY_INFO", "evidence": HOSTILE}] * 9),
         result("TIMEOUT", timeout={"stage": HOSTILE, "limit_seconds": 1}),
+        result("CORRECT", kernel_code=[{"name": HOSTILE, "origin": HOSTILE, "registers": 1, "spill_bytes": 8}]),
     ]
 
 
 _OURS = re.compile(
     r"(CORRECT|INCORRECT|COMPILE_ERROR|RUNTIME_ERROR|OUT_OF_MEMORY|REJECTED|INVALID|TIMEOUT)[: ]|Your (line|program)|"
-    r"Kernels by|Limits: |In the kernel: |Note |In full:|Worst element: |  \|"
+    r"Kernels by|Limits: |Spilled registers |In the kernel: |Note |In full:|Worst element: |  \|"
 )
 
 
-@pytest.mark.parametrize("index", range(9))
+@pytest.mark.parametrize("index", range(10))
 def test_hostile_text_stays_data(index: int) -> None:
     hostile = hostile_results()[index]
     hostile.logs = HOSTILE

@@ -22,6 +22,7 @@ from kerneldyno.v1.evaluation_pb2 import (
     EvalResult,
     ExceptionEvidence,
     Finding,
+    KernelCode,
     KernelProfile,
     MemoryUse,
     NativeBuild,
@@ -47,6 +48,8 @@ _NOT_NUMERIC = ("structure", "shape", "dtype", "device")
 _EXACT = 3
 #: Longest name of a workload, in characters.
 _NAME_CHARS = 100
+#: Most kernels whose registers are shown.
+_MOST_KERNELS = 8
 _REGIMES = {
     TimingStats.REGIME_QUEUED_AHEAD: "queued ahead: device time is without the host's work",
     TimingStats.REGIME_AS_CALLED: "as called: the host's work is in both times",
@@ -126,6 +129,10 @@ def facts(result: EvalResult) -> Iterable[tuple[str, str]]:
         yield "memory", _memory(result.memory_use)
     if result.HasField("coverage"):
         yield "coverage", f"{result.coverage:.1%} of device time in the candidate's kernels{_others(result.profile)}"
+    for code in result.kernel_code[:_MOST_KERNELS]:
+        yield "kernel", code_words(code)
+    if (more := len(result.kernel_code) - _MOST_KERNELS) > 0:
+        yield "kernel", f"and {more} more"
     for build in result.builds:
         yield "build", build_words(build)
     if result.HasField("correctness"):
@@ -299,6 +306,17 @@ def build_words(build: NativeBuild) -> str:
         seconds(build.seconds) if build.seconds > 0 else "",
     ]
     return f"{build.name}: {', '.join(filter(None, told))}"
+
+
+def code_words(code: KernelCode) -> str:
+    """Return what a compiler made of a kernel: "add (triton): 40 registers, no spills, 1 KiB shared memory, 4 warps"."""
+    told = [
+        f"{code.registers} registers",
+        f"{size(code.spill_bytes)} spilled or in local arrays" if code.spill_bytes else "no spills",
+        f"{size(code.shared_memory_bytes)} shared memory",
+        f"{code.warps} warps" if code.warps else "",
+    ]
+    return f"{code.name[:_NAME_CHARS]} ({code.origin}): {', '.join(filter(None, told))}"
 
 
 def _correctness(result: EvalResult) -> str:

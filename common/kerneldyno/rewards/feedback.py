@@ -37,6 +37,8 @@ _LARGEST = 1e300
 #: Duration in seconds below which a kernel takes about as long as its launch.
 _SHORT_KERNEL = 5e-6
 _MANY_LAUNCHES = 8
+#: Most kernels that are named because they spill registers.
+_MOST_SPILLING = 3
 
 #: Triton's interpreter raises this in place of a kernel's own exception, which is its cause.
 _INTERPRETER_ERROR = "InterpreterError"
@@ -152,6 +154,7 @@ def _sections(
         yield from _roofline(verdict)
         yield from _kernels(verdict)
         yield from _hints(verdict, counted)
+        yield from _spills(verdict)
     yield from _findings(verdict)
     yield from _traceback(verdict)
     if logs and verdict.logs.strip():
@@ -448,6 +451,17 @@ def _hints(verdict: EvalResult, counted: CountedSpeedup) -> Iterator[str]:
         hints.append(f"{_share(others / total)} of the device time is in kernels that you did not write")
     if hints:
         yield f"Limits: {'; '.join(hints)}."
+
+
+def _spills(verdict: EvalResult) -> Iterator[str]:
+    """Yield which kernels keep registers, or arrays that they index with variables, in slow memory."""
+    spilling = sorted((code for code in verdict.kernel_code if code.spill_bytes), key=lambda code: -code.spill_bytes)
+    told = [
+        f"kernel {quoting.line(code.name, _NAME)}: {code.registers} registers, {code.spill_bytes} bytes"
+        for code in spilling[:_MOST_SPILLING]
+    ]
+    if told:
+        yield f"Spilled registers or local arrays of each thread lie in slow memory: {'; '.join(told)}."
 
 
 def _findings(verdict: EvalResult) -> Iterator[str]:
