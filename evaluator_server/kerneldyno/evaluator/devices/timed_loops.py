@@ -10,10 +10,11 @@ and waits for the device, and the judge times it from outside: *end-to-end time*
 from __future__ import annotations
 
 import functools
+import itertools
 import secrets
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +27,8 @@ from .signals import DONE, READY, RELEASED, Signals
 
 #: Number of positions in the launch queue; calls start at random ones (see `Device.shift_queue`).
 _PLACES = 4
+#: Most calls that `work` queues before it waits for the device.
+_AHEAD = 16
 #: Limit for the error of a replay's result, relative to the difference between the results of two inputs. Rounding
 #: stays below it; stale results do not.
 _ALIKE = 0.1
@@ -190,6 +193,18 @@ def lead_in(call: Callable[..., Any], station: Station, count: int) -> None:
     for _ in range(count):
         call(*tree.rebuild(station.structure, station.inputs[0], station.device.torch_device))
     station.device.synchronize()
+
+
+def work(call: Callable[..., Any], station: Station, replays: Sequence[Callable[[], Any]]) -> Iterator[int]:
+    """Make one call after another, on all input sets in turn, and yield their number so far; the device keeps pace."""
+    device = station.device
+    rebuilt = (tree.rebuild(station.structure, given, device.torch_device) for given in station.inputs)
+    launches = replays or [functools.partial(call, *arguments) for arguments in rebuilt]
+    for number, launch in enumerate(itertools.cycle(launches), 1):
+        launch()
+        if number % _AHEAD == 0:
+            device.synchronize()
+        yield number
 
 
 def _refill(steady: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:

@@ -307,6 +307,18 @@ class _Harness:
                 queued=lambda launching: wire.send(self._channel, {"ok": "queued", "launching": launching}),
             )
 
+    def do_work(self, order: wire.Frame) -> int:
+        """Make calls without a pause for some seconds, keep nothing of them, and return their number."""
+        assert self._station is not None
+        assert self._call is not None
+        calls, until = 0, time.perf_counter() + order["seconds"]
+        with self._settings_context(), torch.no_grad():
+            for calls in timed_loops.work(self._call, self._station, self._replays):
+                if time.perf_counter() > until:
+                    break
+            self._device.synchronize()
+        return calls
+
     def do_profile(self, order: wire.Frame) -> wire.Frame:
         """Return which kernels a few calls ran, and which of them are the candidate's; none if the profiler fails."""
         assert self._backend is not None

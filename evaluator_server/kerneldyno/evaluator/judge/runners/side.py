@@ -22,6 +22,8 @@ from .lease import Lease
 
 #: Time limit for a runner to open memory that the judge has made for it, in seconds.
 _REACHING_SECONDS = 60.0
+#: More calls than a runner can have made.
+_MOST_CALLS = 1 << 40
 #: Output slots while outputs are checked: the one of the call, and those of two earlier calls.
 CHECKED_SLOTS = 3
 
@@ -205,6 +207,13 @@ class Side(ABC):
             raise RunnerGarbled("a burst that was never queued")
         (launching,) = read_burst([answer.get("launching")], 1)
         return launching
+
+    async def work(self, seconds: float) -> int:
+        """Make calls without a pause for so many seconds, and return how many there were, as the runner says."""
+        said = await self.ask({"op": "work", "seconds": seconds})
+        if type(said) is not int or not 0 <= said < _MOST_CALLS:
+            raise RunnerGarbled("malformed answer to an order to work")
+        return said
 
     async def ask(self, order: wire.Frame) -> Any:
         """Send an order and return its answer. Raises the exception that ends the evaluation."""

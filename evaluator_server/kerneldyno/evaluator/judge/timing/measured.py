@@ -120,7 +120,7 @@ class Measured:
     def _host_share(self) -> float:
         """The share of a candidate's call in which the device waits for the host; 1 if that is unknown."""
         called = statistics.median(visit.paced_seconds for visit in self.candidate) - overhead(self.paced_nothing)
-        return max(0.0, 1 - _device_seconds(self.candidate) / max(SHORTEST, called))
+        return max(0.0, 1 - device_seconds(self.candidate) / max(SHORTEST, called))
 
     def least(self, visits: Sequence[Visit]) -> float:
         """Return the least time that a paced call of one side counts as, in seconds.
@@ -128,7 +128,7 @@ class Measured:
         For short calls, of which few are compared, this is the device time: a candidate that skips work in some calls
         gains nothing.
         """
-        return SHORTEST if self.effort.chased else _device_seconds(visits)
+        return SHORTEST if self.effort.chased else device_seconds(visits)
 
     def paced_ratio(self, fixed: float) -> ratio.Ratio:
         """Return the ratio of end-to-end times, after subtracting the loop's cost of `fixed` seconds.
@@ -154,7 +154,7 @@ class Measured:
         )
 
 
-def _device_seconds(visits: Sequence[Visit]) -> float:
+def device_seconds(visits: Sequence[Visit]) -> float:
     """Return the device time of a call, in seconds; next to zero if it is unknown."""
     known = [visit.device_seconds for visit in visits if visit.queued]
     return max(SHORTEST, statistics.median(known)) if known else SHORTEST

@@ -170,7 +170,7 @@ class TimingSession:
         measured.state = _state(before, candidate.device.state())
         lap("rounds")
         if candidate.spec.counters:
-            measured.energies = await energy.of_both(bursts, candidate, reference)
+            measured.energies = await energy.of_both(bursts, candidate, reference, measured)
             lap("energy")
         return measured
 
