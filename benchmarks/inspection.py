@@ -1,6 +1,6 @@
 """Inspect right candidates with Nsight Compute and compute-sanitizer: what it costs, and what the tools say.
 
-    python -m benchmarks.inspection [NAME...] [--requests FILE] [--limit N] [--by-hand] [--json FILE]
+    python -m benchmarks.inspection [NAME...] [--requests FILE] [--limit N] [--only TOOL] [--by-hand] [--json FILE]
 
 The candidates are those of `corpus/honest`, or the requests (one JSON object in each line) of a file. Each is judged with
 counters and with all four tools of compute-sanitizer, and errors of memory are only labels. Every report about an honest
@@ -89,6 +89,7 @@ def _options() -> argparse.Namespace:
     add("--limit", type=int, default=1000, help="at most so many candidates")
     add("--seconds", type=float, default=1e6, help="send nothing after this time, in seconds")
     add("--devices", default="auto", help="devices, of which the first is used (default: auto)")
+    add("--only", choices=("counters", "sanitizer"), help="leave out the other tool")
     add("--by-hand", action="store_true", help="compare with Nsight Compute without the service")
     common_options(parser, "inspection")
     return parser.parse_args()
@@ -110,8 +111,11 @@ def _chosen(options: argparse.Namespace, kind: str) -> Iterator[EvalRequest]:
     for number, request in enumerate(wanted):
         if number == options.limit:
             return
-        request.profile_level = pb.PROFILE_LEVEL_COUNTERS
-        request.sanitize = pb.SANITIZE_ALL
+        if options.only != "sanitizer":
+            request.profile_level = pb.PROFILE_LEVEL_COUNTERS
+            request.ClearField("enable_profiling")
+        if options.only != "counters":
+            request.sanitize = pb.SANITIZE_ALL
         request.memory_errors = pb.MEMORY_ERRORS_LABEL
         request.skip_cache = True
         yield request

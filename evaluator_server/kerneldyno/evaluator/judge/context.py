@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 
 from ..devices.base import Device
@@ -27,6 +28,8 @@ class JudgeContext:
     memory_bytes: int
     processors: Processors
     busy_seconds: float = 0.0
+    #: Held while Nsight Compute runs: two of them on one device disturb each other.
+    counting: asyncio.Lock = field(default_factory=asyncio.Lock)
     #: Cycles of the device's clock per second, measured when the judge started; 1 on a device without such a clock.
     hertz: float = 1.0
     roof: roofline.Roof = field(init=False)

@@ -311,11 +311,10 @@ class _Harness:
         """Make calls without a pause for some seconds, keep nothing of them, and return their number."""
         assert self._station is not None
         assert self._call is not None
-        calls, until = 0, time.perf_counter() + order["seconds"]
+        until = time.perf_counter() + order["seconds"]
         with self._settings_context(), torch.no_grad():
-            for calls in timed_loops.work(self._call, self._station, self._replays):
-                if time.perf_counter() > until:
-                    break
+            made = timed_loops.work(self._call, self._station, self._replays)
+            calls = next(number for number in made if time.perf_counter() > until)
             self._device.synchronize()
         return calls
 

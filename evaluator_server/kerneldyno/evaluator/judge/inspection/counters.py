@@ -75,7 +75,8 @@ async def read(watcher: Watcher, profile: pb.KernelProfile | None) -> pb.Counter
         return pb.CounterProfile(unavailable=_MISSING)
     uses = [] if profile is None else profile.kernels
     own = dict.fromkeys(plain(use.name) for use in uses if use.owner == pb.KernelUse.OWNER_CANDIDATE)
-    seen = await watcher.watch({"name": "ncu", "kernels": [name for name in own if name]}, warm=True)
+    async with watcher.context.counting:
+        seen = await watcher.watch({"name": "ncu", "kernels": [name for name in own if name]}, warm=True)
     return profile_of(seen)
 
 
