@@ -14,12 +14,14 @@ from typing import Any
 
 import pytest
 
+from kerneldyno.cli import corpus
 from kerneldyno.evaluator.runner import counters, sanitizer
 from tests.evaluator.judge_harness import Judge, candidate, request
 from tests.evaluator.test_judge_outcomes import parse
 
 pytestmark = pytest.mark.slow
 
+LABEL = "MEMORY_ERRORS_LABEL"
 REPORTS = Path(__file__).parent / "tool_reports"
 
 #: Runs the observed program with fewer descriptors than it was started with, as a real tool may.
@@ -200,6 +202,29 @@ def test_a_candidate_that_forges_the_report_only_hurts_itself(judge: Judge) -> N
     assert chr(27) not in row.name
     assert row.dram_throughput == 1
     assert row.registers == 0
+
+
+def attack(source: str) -> dict[str, Any]:
+    """Return the request of an attack of the corpus, for whose problem the candidate of these tests is right."""
+    head, _, _ = source.partition("class ModelNew")
+    code = candidate(prologue=head.partition('"""')[2].partition('"""')[2])
+    return request(code, sanitize="SANITIZE_ALL", profile_level="PROFILE_LEVEL_COUNTERS", memory_errors=LABEL)
+
+
+def test_no_wall_opens_under_a_tool(judge: Judge) -> None:
+    entry = corpus.read(corpus.find() / "attacks" / "E24_under_a_tool.py")
+    result = parse(judge.evaluate(attack(entry.source)))
+    assert corpus.shortfall(entry, result) is None
+    assert all(run.finished for run in result.sanitizer.runs), result.sanitizer
+    assert result.counters.kernels
+
+
+def test_a_wall_that_opens_under_a_tool_is_seen(judge: Judge) -> None:
+    entry = corpus.read(corpus.find() / "attacks" / "E24_under_a_tool.py")
+    result = parse(
+        judge.evaluate(attack(entry.source.replace('"reads passwords"', '"x": lambda: None, "reads passwords"')))
+    )
+    assert "ESCAPED: x under a tool" in (corpus.shortfall(entry, result) or "")
 
 
 def test_a_driver_that_forbids_counters_is_named(tmp_path: Path) -> None:

@@ -82,7 +82,8 @@ BROKEN = {
     "behind zeros": (kernel(beyond=2, made="torch.zeros_like(x)"), "8 bytes behind the end of a float32 tensor"),
     "behind what an operator made": (kernel(beyond=2, made="x * 2"), "8 bytes behind the end of a float32 tensor"),
     "before its output": (
-        kernel(extra="tl.store(y_ptr - 12 + tl.arange(0, 2), 1.0)"),
+        # On a GPU another tensor must lie there in ordinary calls.
+        kernel(extra="tl.store(y_ptr - 12 + tl.arange(0, 2), 1.0)", body="pad = torch.empty_like(x)"),
         "8 bytes before the beginning of a float32 tensor of shape (50, 1010), the nearest 40 bytes (10 elements) away",
     ),
     "behind its input": (
@@ -133,7 +134,8 @@ def test_a_write_between_inputs_changes_no_input(judge: Judge) -> None:
         assert evidence(result) == "writes outside its tensors: 8 bytes behind the end of an input"
     changed = code.replace("x_ptr + count + tl", "x_ptr + tl")
     result = judge.evaluate(request(changed, reference_code=reference, stress_inputs=False, **LABEL))
-    assert result["incorrect"]["kind"] == "input mutated"
+    # On a GPU the first elements may also be read after they were changed.
+    assert result["incorrect"]["kind"] in ("input mutated", "values")
 
 
 def test_a_wrong_output_comes_before_a_write_outside(judge: Judge) -> None:

@@ -254,7 +254,9 @@ def _gain_by(result: EvalResult, honest: EvalResult, kind: SpeedupKind.ValueType
 
 
 def _exception_messages(result: EvalResult) -> tuple[str, ...]:
-    return (result.compile_error.message, result.runtime_error.exception.message)
+    """Return what exceptions of the candidate say, also those of its processes under tools."""
+    under_tools = (result.counters.unavailable, *(run.detail for run in result.sanitizer.runs))
+    return (result.compile_error.message, result.runtime_error.exception.message, *under_tools)
 
 
 def _first_line_with_escape(result: EvalResult) -> str:
