@@ -42,7 +42,6 @@ _COMPARED = {
 #: Imports a problem and its candidate, calls the candidate once, and once more while the tool watches.
 _PROGRAM = """
 import runpy, sys, torch
-sys.path.insert(0, ".")
 torch.manual_seed(0)
 problem = runpy.run_path("reference.py")
 import candidate
