@@ -16,6 +16,7 @@ import pytest
 
 from kerneldyno.cli import corpus
 from kerneldyno.evaluator.runner import counters, sanitizer
+from kerneldyno.v1 import evaluation_pb2 as pb
 from tests.evaluator.judge_harness import Judge, candidate, request
 from tests.evaluator.test_judge_outcomes import parse
 
@@ -202,6 +203,55 @@ def test_a_candidate_that_forges_the_report_only_hurts_itself(judge: Judge) -> N
     assert chr(27) not in row.name
     assert row.dram_throughput == 1
     assert row.registers == 0
+
+
+WORKLOADS = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+def get_inputs(rows):
+    return [torch.randn(rows, 128)]
+"""
+RELU = """
+import torch
+import torch.nn as nn
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+"""
+
+
+def test_of_several_workloads_the_last_one_is_inspected(judge: Judge) -> None:
+    workloads = [{"name": "small", "value_json": "8"}, {"name": "large", "value_json": "64"}]
+    changes = {"reference_code": WORKLOADS, "workloads": workloads, "backend": "torch"}
+    result = parse(judge.evaluate(request(RELU, sanitize="SANITIZE_ALL", memory_errors=LABEL, **changes)))
+    assert result.outcome == result.CORRECT, result.message
+    assert len(result.workloads) == 2
+    assert len(result.sanitizer.runs) == 4
+    assert sum(span.stage == pb.STAGE_PROFILING for span in result.stages) == 1
+
+
+def test_a_backward_pass_is_inspected_as_well(judge: Judge) -> None:
+    changes = {"reference_code": WORKLOADS.replace("(rows)", "()").replace("rows", "8"), "backend": "torch"}
+    asked = request(RELU, sanitize="SANITIZE_ALL", memory_errors=LABEL, backward=True, **changes)
+    result = parse(judge.evaluate(asked))
+    assert result.outcome == result.CORRECT, result.message
+    assert all(run.finished for run in result.sanitizer.runs), result.sanitizer
+
+
+def test_cases_without_a_reference_are_inspected(judge: Judge) -> None:
+    code = "import torch\ndef double(x):\n    return 2 * x\n"
+    cases = "import torch\ndef get_cases():\n    x = torch.ones(4)\n    return [{'inputs': [x], 'expected': 2 * x}]\n"
+    changes = {"toolkit": "kernel_simple", "entry_point": "double", "cases_code": cases, "backend": "torch"}
+    asked = request(code, reference_code="", sanitize="SANITIZE_ALL", memory_errors=LABEL, **changes)
+    result = parse(judge.evaluate(asked))
+    assert result.outcome == result.CORRECT, result.message
+    assert all(run.finished for run in result.sanitizer.runs), result.sanitizer
 
 
 def attack(source: str) -> dict[str, Any]:
