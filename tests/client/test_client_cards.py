@@ -11,7 +11,8 @@ from rich.console import Console, RenderableType
 
 from kerneldyno.cli.cards import plain, summary_table, verdict_card
 from kerneldyno.client import EvalResult
-from kerneldyno.report.wording import facts, seconds, speedup_words
+from kerneldyno.report.units import seconds
+from kerneldyno.report.wording import facts, speedup_words
 from kerneldyno.v1.evaluation_pb2 import (
     LAUNCH_MODE_CUDA_GRAPH,
     REFERENCE_BACKEND_TORCH_COMPILE,

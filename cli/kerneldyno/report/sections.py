@@ -10,7 +10,8 @@ from kerneldyno.report.candidates import BLAMELESS, Candidate, colour
 from kerneldyno.report.elapsed import WAITING
 from kerneldyno.report.figures import Curve, Figures, StageTimes
 from kerneldyno.report.markup import Child, node
-from kerneldyno.report.wording import seconds, times
+from kerneldyno.report.units import seconds
+from kerneldyno.report.wording import times
 from kerneldyno.training.metrics import THRESHOLDS
 
 #: CSS classes for the terminal's colours.

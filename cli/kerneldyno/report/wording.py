@@ -6,6 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 
+from kerneldyno.report import inspected
+from kerneldyno.report.units import seconds, size
 from kerneldyno.rewards import roofline
 from kerneldyno.rewards.factors import factor
 from kerneldyno.rewards.speedups import (
@@ -81,25 +83,9 @@ def speedup_words(result: EvalResult) -> str:
     return times(counted.value) + ("" if counted.kind == DEVICE else f" {counted.words}")
 
 
-def seconds(value: float) -> str:
-    """Return a duration with a suitable unit."""
-    for scale, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
-        if value * scale >= 1:
-            return f"{value * scale:.3g} {unit}"
-    return f"{value * 1e9:.3g} ns"
-
-
-def size(count: int) -> str:
-    """Return a number of bytes with a suitable unit."""
-    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if count >= 1 << power:
-            return f"{count / (1 << power):.3g} {unit}"
-    return f"{count} bytes"
-
-
 def facts(result: EvalResult) -> Iterable[tuple[str, str]]:
     """Yield names and values of a result, except its message and long texts; values are not yet made plain."""
-    yield from _speedups(result)
+    yield from speedups(result)
     yield from _workloads(result)
     for baseline in result.baselines:
         backend = ReferenceBackend.Name(baseline.backend).removeprefix("REFERENCE_BACKEND_").lower().replace("_", " ")
@@ -137,10 +123,9 @@ def facts(result: EvalResult) -> Iterable[tuple[str, str]]:
         yield "build", build_words(build)
     if result.HasField("correctness"):
         yield "correctness", _correctness(result)
+    yield from inspected.facts(result)
     yield from _evidence(result)
-    for finding in result.findings:
-        severity = Finding.Severity.Name(finding.severity).removeprefix("SEVERITY_").lower()
-        yield f"{severity} {finding.id}", finding.evidence
+    yield from findings(result)
     environment = result.environment
     if environment.device:
         triton = f"triton {environment.triton_version}{' (interpreter)' if environment.triton_interpreter else ''}"
@@ -161,7 +146,7 @@ def facts(result: EvalResult) -> Iterable[tuple[str, str]]:
         yield "digest", result.digest
 
 
-def _speedups(result: EvalResult) -> Iterable[tuple[str, str]]:
+def speedups(result: EvalResult) -> Iterable[tuple[str, str]]:
     """Yield both speedups with their intervals; the one that counts first, and marked."""
     counted = counted_speedup(result)
     other = other_speedup(result, counted)
@@ -174,6 +159,13 @@ def _speedups(result: EvalResult) -> Iterable[tuple[str, str]]:
             yield "paid", f"at most {times(most)}: queued ahead, the reference is faster (finding T31)"
     if other.interval is not None:
         yield "other speedup", _speedup(other)
+
+
+def findings(result: EvalResult) -> Iterable[tuple[str, str]]:
+    """Yield the severity and id of each finding, and its evidence."""
+    for finding in result.findings:
+        severity = Finding.Severity.Name(finding.severity).removeprefix("SEVERITY_").lower()
+        yield f"{severity} {finding.id}", finding.evidence
 
 
 def workload_names(workloads: Iterable[WorkloadResult]) -> list[str]:

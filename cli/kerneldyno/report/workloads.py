@@ -12,7 +12,8 @@ from kerneldyno.report import charts
 from kerneldyno.report.candidates import Candidate, TimedWorkload
 from kerneldyno.report.markup import Child, node
 from kerneldyno.report.sections import number, section, swatch, table
-from kerneldyno.report.wording import seconds, times
+from kerneldyno.report.units import seconds
+from kerneldyno.report.wording import times
 
 #: Most problems that have a chart.
 _PROBLEMS = 20

@@ -18,12 +18,12 @@ def words(roofline: Roofline) -> str:
     if not all(0 < value < math.inf for value in (work, rate, roofline.least_seconds, roofline.share)):
         return ""
     share = f"{roofline.share:.0%}" if roofline.share >= 0.095 else f"{100 * roofline.share:.2g}%"
-    took = _scaled(roofline.least_seconds, "s")
-    return f"{share} of the roof ({bound}: {_scaled(work, unit)} at {_scaled(rate, unit)}/s take {took})"
+    took = scaled(roofline.least_seconds, "s")
+    return f"{share} of the roof ({bound}: {scaled(work, unit)} at {scaled(rate, unit)}/s take {took})"
 
 
-def _scaled(value: float, unit: str) -> str:
-    """Return a quantity with a suitable unit prefix."""
+def scaled(value: float, unit: str) -> str:
+    """Return a quantity with a suitable unit prefix: "4.1 TB"."""
     for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "u")):
         if value >= factor:
             return f"{value / factor:.3g} {prefix}{unit}"
