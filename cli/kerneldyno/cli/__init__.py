@@ -27,6 +27,7 @@ from kerneldyno.cli.evaluations import cancel, evaluations
 from kerneldyno.cli.gateway import gateway
 from kerneldyno.cli.grouped import with_groups
 from kerneldyno.cli.nodes import drain, nodes, undrain
+from kerneldyno.cli.profile import profile
 from kerneldyno.cli.quarantines import quarantines, release
 from kerneldyno.cli.report import report
 from kerneldyno.cli.rollout import rollout
@@ -70,7 +71,7 @@ def _options(
 
 
 for _command in (
-    *(up, evaluate, check, batch, suite, describe, selftest, vet, doctor),
+    *(up, evaluate, profile, check, batch, suite, describe, selftest, vet, doctor),
     *(rollout, trajectories, report, gateway),
     *(top, trace, evaluations, cancel, nodes, drain, undrain, quarantines, release),
     completion,

@@ -6,6 +6,7 @@ Text that a candidate may have written (messages, logs, tracebacks) is shown as 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -20,22 +21,32 @@ from kerneldyno.v1.evaluation_pb2 import EvalResult
 def verdict_card(result: EvalResult) -> RenderableType:
     """Return the card of one result: outcome, times, evidence, place, and the candidate's own traceback and output."""
     border = colour(result.outcome)
-    title = EvalResult.Outcome.Name(result.outcome)
-    if result.outcome == EvalResult.CORRECT and (speedup := speedup_words(result)):
-        title += f"  {speedup}"
     parts: list[RenderableType] = []
     if result.message:
         parts.append(plain(result.message))
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column()
-    for name, value in facts(result):
-        grid.add_row(plain(name), plain(value))
-    parts.append(grid)
+    parts.append(fact_table(facts(result)))
     for heading, text in texts(result):
         parts.append(Text(f"\n{heading}", style="bold"))
         parts.append(plain(text))
-    return _Card(Text(title, style=f"bold {border}"), Group(*parts), border)
+    return _Card(verdict_line(result), Group(*parts), border)
+
+
+def verdict_line(result: EvalResult) -> Text:
+    """Return the outcome in its colour, and the speedup that counts."""
+    title = EvalResult.Outcome.Name(result.outcome)
+    if result.outcome == EvalResult.CORRECT and (speedup := speedup_words(result)):
+        title += f"  {speedup}"
+    return Text(title, style=f"bold {colour(result.outcome)}")
+
+
+def fact_table(found: Iterable[tuple[str, str]]) -> Table:
+    """Return names and values as two columns; both may be text from outside."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column()
+    for name, value in found:
+        grid.add_row(plain(name), plain(value))
+    return grid
 
 
 @dataclass(frozen=True, slots=True)

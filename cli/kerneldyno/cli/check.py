@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from kerneldyno.cli.asked import gathered
 from kerneldyno.cli.candidate_options import NO_BUILD_OPTIONS, BuildOptions, default_backend
 from kerneldyno.cli.cards import plain
 from kerneldyno.cli.chosen import NOTHING_CHOSEN, Chosen
@@ -34,7 +35,6 @@ from kerneldyno.cli.common import (
     to_json,
     waiting,
 )
-from kerneldyno.cli.evaluate import gathered
 from kerneldyno.client.aio import DEFAULT_ADDRESS, AsyncClient
 from kerneldyno.client.errors import UnavailableError
 from kerneldyno.report.wording import build_words

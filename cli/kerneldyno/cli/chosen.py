@@ -1,7 +1,7 @@
 """Options that decide how candidates are judged, the same for `evaluate`, `batch` and `suite`: one row per field.
 
 A command has a parameter `chosen: Chosen`; `with_chosen` gives the command the options instead, and makes the value
-from them.
+from them. Where the parameter's default has values, these hold always, and the command has no options for them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -224,22 +224,24 @@ def with_chosen(command: Callable[..., None]) -> Callable[..., None]:
     signature = inspect.signature(command, eval_str=True)
     if "chosen" not in signature.parameters:
         return command
+    fixed: Mapping[str, Any] = signature.parameters["chosen"].default.given
+    options = [option for option in _OPTIONS if option.field not in fixed]
 
     @functools.wraps(command)
     def run(**arguments: Any) -> None:
-        given = {option.field: arguments.pop(option.field) for option in _OPTIONS}
-        command(**arguments, chosen=Chosen(given))
+        given = {option.field: arguments.pop(option.field) for option in options}
+        command(**arguments, chosen=Chosen({**given, **fixed}))
 
     parameters: list[inspect.Parameter] = []
     for name, parameter in signature.parameters.items():
-        parameters += _parameters() if name == "chosen" else [parameter]
+        parameters += _parameters(options) if name == "chosen" else [parameter]
     parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
 
 
-def _parameters() -> list[inspect.Parameter]:
+def _parameters(options: Sequence[_Option]) -> list[inspect.Parameter]:
     return [
         inspect.Parameter(
             option.field,
@@ -250,5 +252,5 @@ def _parameters() -> list[inspect.Parameter]:
                 typer.Option(option.name, metavar=option.metavar, help=option.help),
             ],
         )
-        for option in _OPTIONS
+        for option in options
     ]
