@@ -11,7 +11,9 @@ import pytest
 from kerneldyno.rewards.feedback import feedback
 from kerneldyno.rewards.presets import MAX_FEEDBACK_CHARS, MAX_TIERS, PRESETS
 from kerneldyno.rewards.trajectories import TurnRecord
+from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.reward_service_pb2 import RewardSpec
+from tests.evaluator import recorded_inspections as recorded
 from tests.rewards.reward_results import ROOFLINE, both_times, result
 
 pytestmark = pytest.mark.pure
@@ -54,9 +56,12 @@ def test_the_table_is_the_presets() -> None:
 
 
 def test_the_samples_are_real() -> None:
-    correct, compile_error = (sample.strip() for sample in blocks("text")[1:3])
+    correct, limits, memory, compile_error = (sample.strip() for sample in blocks("text")[1:5])
     assert feedback(both_times(roofline=ROOFLINE), limit=2000) == correct
     assert feedback(result("COMPILE_ERROR"), limit=256).startswith(compile_error + "\n")
+    counted = EvalResult(outcome=EvalResult.CORRECT, counters=recorded.counters("softmax"))
+    assert set(limits.splitlines()) < set(feedback(counted, limit=2000).splitlines())
+    assert feedback(recorded.refused(recorded.sanitizer("memcheck")), limit=2000) == memory
 
 
 def test_the_numbers_are_the_codes() -> None:

@@ -2,9 +2,10 @@
 
 Sections come in the order of their use to the author of a kernel, and as many as fit the budget are kept: outcome and
 own lines, largest mismatch and the inputs that show it, time against the reference, roofline, kernels by device time,
-what limits the candidate, findings. The text never contains inputs, seeds or expected values, because the evidence has
-none. Weaknesses of the problem (findings D...) and what a candidate printed are left out, because they would teach the
-wrong thing. The text depends on the arguments alone. benchmarks/feedback.py measures the value of its parts.
+what limits the candidate and its slowest kernel, findings. The text never contains inputs, seeds or expected values,
+because the evidence has none. Weaknesses of the problem (findings D...) and what a candidate printed are left out,
+because they would teach the wrong thing. The text depends on the arguments alone. benchmarks/feedback.py measures the
+value of its parts.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import re
 import signal
 from collections.abc import Iterator
 
-from kerneldyno.rewards import quoting, roofline
+from kerneldyno.rewards import closer_look, counters, quoting, roofline
 from kerneldyno.rewards.factors import factor
 from kerneldyno.rewards.speedups import DEVICE, CountedSpeedup, as_called, counted_speedup, most_paid, other_speedup
 from kerneldyno.rpc.validation import MISSING, top_field
@@ -54,12 +55,6 @@ _STRESS_WORDS = {
 }
 #: Errors that may occur for some inputs only; a wrong shape or dtype occurs for all.
 _DEPENDS_ON_INPUTS = frozenset({"values", "non-finite", "precision"})
-#: In which call an error was seen first, if that was no trial (IncorrectEvidence.trial).
-_WHEN = {
-    -1: "; first seen in a timed call",
-    -2: "; seen only in the first call, in which kernels are tuned",
-    -3: "; seen only when a call was repeated on the same inputs",
-}
 _ON_STRESS = re.compile(r" on stress inputs \(\w+\)$")
 
 _FRAME = re.compile(r'^  File "[^"\n]*", line (?P<line>\d+)(?:, in [^\n]*)?\n    (?P<source>[^\n]*)$', re.MULTILINE)
@@ -147,7 +142,9 @@ def _sections(
     yield from _failed_workload(verdict)
     yield from _exception(verdict)
     yield from _mismatch(verdict)
+    yield from closer_look.call(verdict)
     yield from _inputs(verdict)
+    yield from closer_look.memory(verdict)
     if verdict.outcome == EvalResult.CORRECT:
         yield from _doubt(other, kind)
         yield from _workloads(verdict, counted.kind)
@@ -155,6 +152,7 @@ def _sections(
         yield from _kernels(verdict)
         yield from _hints(verdict, counted)
         yield from _spills(verdict)
+        yield from closer_look.kernel(verdict)
     yield from _findings(verdict)
     yield from _traceback(verdict)
     if logs and verdict.logs.strip():
@@ -381,7 +379,8 @@ def _mismatch(verdict: EvalResult) -> Iterator[str]:
         size = " is not a finite number"
     elif wrong.max_error_ratio > 0:
         size = f" is off by {_number(wrong.max_abs_error)}, {_number(wrong.max_error_ratio)} times what is allowed"
-    when = _WHEN.get(wrong.trial, "")
+    seen = closer_look.OTHER_CALLS.get(wrong.trial)
+    when = f"; first seen in {seen}" if seen else ""
     yield f"Worst element: {place}{size}{when}."
 
 
@@ -469,7 +468,9 @@ def _findings(verdict: EvalResult) -> Iterator[str]:
     shown = [
         finding
         for finding in verdict.findings
-        if finding.severity != pb.Finding.SEVERITY_REJECT and not finding.id.startswith("D")
+        if finding.severity != pb.Finding.SEVERITY_REJECT
+        and not finding.id.startswith("D")
+        and finding.id not in counters.MEMORY_FINDINGS  # already told, with what to check
     ]
     for finding in shown[:_MOST_FINDINGS]:
         told = _FOR_A_MODEL.get(finding.id, finding.evidence)
