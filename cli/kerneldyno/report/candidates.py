@@ -11,6 +11,7 @@ from kerneldyno.client.problem_names import REFERENCE_LABEL
 from kerneldyno.report import wording
 from kerneldyno.report.elapsed import Span
 from kerneldyno.report.shelf import Kept, Shelf
+from kerneldyno.rewards import counters
 from kerneldyno.rewards.factors import factor
 from kerneldyno.rewards.speedups import (
     DEVICE,
@@ -24,7 +25,7 @@ from kerneldyno.rewards.trajectories import TurnRecord
 from kerneldyno.rollout.report import verdict
 from kerneldyno.rpc.candidate_files import as_one_text
 from kerneldyno.rpc.jsonio import result_from_json
-from kerneldyno.v1.evaluation_pb2 import EvalResult, Finding, SpeedupKind, TimingStats
+from kerneldyno.v1.evaluation_pb2 import EvalResult, Finding, KernelCounters, SpeedupKind, TimingStats
 
 #: Outcome of problems that fit no device.
 TOO_LARGE = "PROBLEM_TOO_LARGE"
@@ -32,6 +33,8 @@ TOO_LARGE = "PROBLEM_TOO_LARGE"
 BLAMELESS = ("INFRASTRUCTURE_ERROR", "REFERENCE_ERROR", TOO_LARGE)
 #: Longest fact in a candidate's details, in characters; longer texts are kept separately.
 _FACT_CHARS = 2000
+#: Longest name of a kernel, in characters, and most kernels of a candidate.
+_NAME_CHARS, _MOST_KERNELS = 100, 16
 #: Words for people, by the name that a turn's record has for its time.
 _BY = {NAMES[kind]: words for kind, words in WORDS.items()}
 _SEVERITIES = {Finding.SEVERITY_INFO: "info", Finding.SEVERITY_WARNING: "warning", Finding.SEVERITY_REJECT: "reject"}
@@ -61,6 +64,29 @@ class TimedWorkload:
     candidate_seconds: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SeenKernel:
+    """A launch of a candidate's kernel by its hardware counters. Shares are from 0 to 1; None is not known."""
+
+    name: str
+    seconds: float | None
+    dram: float | None
+    sm: float | None
+    #: Share of the nearer limit; that of the tensor cores' cycles if their operations are not counted.
+    roof: float | None
+    #: "memory", "compute", or "" if it is not known.
+    bound: str
+    occupancy: float | None
+    possible_occupancy: float | None
+    limiter: str
+    #: Its place on the roofline: operations for each byte of device memory, and operations a second.
+    intensity: float | None
+    rate: float | None
+    #: What the device could do by these counters: bytes a second, and operations a second.
+    memory_roof: float | None
+    compute_roof: float | None
+
+
 @dataclass(slots=True, kw_only=True)
 class Candidate:
     """One verdict and its context. Times are in seconds."""
@@ -87,6 +113,8 @@ class Candidate:
     reference_seconds: float | None = None
     #: Workloads that were timed, in order.
     workloads: list[TimedWorkload] = field(default_factory=list)
+    #: Its own kernels, in order, as far as they have counters.
+    kernels: list[SeenKernel] = field(default_factory=list)
     reward: float | None = None
     environment: str = ""
     #: Its times are those of a CPU or of Triton's interpreter.
@@ -200,6 +228,7 @@ def _common(result: EvalResult, shelf: Shelf) -> Candidate:
         candidate_seconds=_median(counted.candidate),
         reference_seconds=_median(counted.reference),
         workloads=_workloads(result, counted.kind),
+        kernels=[_kernel(kernel) for kernel in counters.own_kernels(result.counters)[:_MOST_KERNELS]],
         environment=_fingerprint(result),
         interpreted=where.triton_interpreter or where.device.startswith("cpu"),
         shared=result.cached or result.merged,
@@ -227,6 +256,33 @@ def _workloads(result: EvalResult, kind: SpeedupKind.ValueType) -> list[TimedWor
             ends = positive(one.low), positive(one.high)
             found.append(TimedWorkload(name, speedup, *ends, _median(one.reference), own))
     return found
+
+
+def _kernel(kernel: KernelCounters) -> SeenKernel:
+    seconds, rate = positive(kernel.duration_seconds), positive(kernel.flops_per_second)
+    dram, roof, bound = _share(kernel.dram_throughput), _share(kernel.roof_share), counters.bound(kernel)
+    moved = positive(kernel.dram_bytes)
+    tensor = _share(kernel.tensor_throughput) or 0.0
+    by_arithmetic = bound == counters.COMPUTE and roof is not None and roof > (dram or 0.0)
+    return SeenKernel(
+        name=kernel.name[:_NAME_CHARS],
+        seconds=seconds,
+        dram=dram,
+        sm=_share(kernel.sm_throughput),
+        roof=max(roof or 0.0, tensor) if bound == counters.COMPUTE else roof,
+        bound=bound,
+        occupancy=_share(kernel.achieved_occupancy),
+        possible_occupancy=_share(kernel.theoretical_occupancy),
+        limiter=kernel.occupancy_limiter[:_NAME_CHARS],
+        intensity=positive(kernel.arithmetic_intensity),
+        rate=rate,
+        memory_roof=moved / seconds / dram if moved and seconds and dram else None,
+        compute_roof=rate / roof if rate and roof and by_arithmetic else None,
+    )
+
+
+def _share(value: float) -> float | None:
+    return value if 0 <= value <= 1 else None
 
 
 def _median(timing: TimingStats | None) -> float | None:

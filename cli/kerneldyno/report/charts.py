@@ -11,6 +11,7 @@ from xml.etree.ElementTree import Element
 from kerneldyno.report.figures import Curve
 from kerneldyno.report.markup import node
 from kerneldyno.rewards.factors import factor
+from kerneldyno.rewards.roofline import scaled
 
 #: Size of a chart in its own units, and its margins: left for the labels of the y axis, below for those of the x axis.
 _WIDTH, _HEIGHT = 440.0, 260.0
@@ -154,8 +155,48 @@ def over_workloads(
     return _chart(f"Speedups over {count} workloads of {', '.join(name for name, _ in lines)}", parts)
 
 
+def roofline(points: Sequence[tuple[float, float, str]], memory: float | None, compute: float | None) -> Element:
+    """Return kernels by their place under the roofs of a device, on two logarithmic axes.
+
+    Args:
+        points: for each kernel its operations for each byte, its operations a second, and its name.
+        memory: bytes that the device can move in a second; None if it is not known.
+        compute: operations that it can do in a second; None if it is not known.
+    """
+    intensities, rates = [point[0] for point in points], [point[1] for point in points]
+    ridge = [compute / memory] if compute and memory else []
+    axis = _Log(min(intensities) / 3, 3 * max(*intensities, *ridge, 3 * min(intensities)))
+    top = 1.5 * max(*rates, compute or (memory or 0.0) * axis.high, 3 * min(rates))
+    height = _Log(min(rates) / 3, top)
+
+    def y(rate: float) -> float:
+        inside = min(max(rate, height.low), height.high)
+        return _BOTTOM - math.log(inside / height.low) / math.log(height.high / height.low) * (_BOTTOM - _TOP)
+
+    parts = []
+    for value in height.ticks():
+        parts.append(node("line", x1=_LEFT, x2=_RIGHT, y1=y(value), y2=y(value), class_="grid"))
+        parts.append(node("text", scaled(value, "").strip(), x=_LEFT - 6, y=y(value) + 4, class_="tick end"))
+    for value in axis.ticks():
+        parts.append(node("line", x1=axis.at(value), x2=axis.at(value), y1=_TOP, y2=_BOTTOM, class_="grid"))
+        parts.append(node("text", f"{value:g}", x=axis.at(value), y=_BOTTOM + 16, class_="tick middle"))
+    parts.append(node("text", "FLOP/s", x=_LEFT + 4, y=_TOP + 8, class_="tick"))
+    parts.append(node("text", "FLOP a byte", x=_RIGHT, y=_HEIGHT - 2, class_="tick end"))
+    if memory:
+        first = max(axis.low, height.low / memory)
+        last = min(axis.high, height.high / memory, *(ridge or [axis.high]))
+        drawn = [_point(axis.at(at), y(memory * at)) for at in (first, last)]
+        parts.append(node("polyline", node("title", "memory"), points=" ".join(drawn), class_="line c1"))
+    if compute:
+        drawn = [_point(axis.at(at), y(compute)) for at in (ridge[0] if ridge else axis.low, axis.high)]
+        parts.append(node("polyline", node("title", "compute"), points=" ".join(drawn), class_="line c1"))
+    for intensity, rate, name in _spread(points):
+        parts.append(node("circle", node("title", name), cx=axis.at(intensity), cy=y(rate), r=2.6, class_="dot"))
+    return _chart(f"Roofline of {len(points)} kernels", parts)
+
+
 def shown_of(count: int) -> int:
-    """Return how many of `count` candidates `distribution` draws individually."""
+    """Return how many of `count` candidates or kernels are drawn individually."""
     return min(count, _DOTS)
 
 

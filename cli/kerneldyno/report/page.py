@@ -14,6 +14,7 @@ from kerneldyno.report import packing, sections
 from kerneldyno.report.candidates import Candidate
 from kerneldyno.report.figures import Figures
 from kerneldyno.report.joining import References
+from kerneldyno.report.kernels import kernels
 from kerneldyno.report.markup import html, node
 from kerneldyno.report.workloads import workloads
 
@@ -54,6 +55,7 @@ def page(
         ),
         sections.groups(figures),
         workloads(ordered),
+        kernels(ordered),
     ]
     return Template(_part("page.html")).substitute(
         policy=_policy(style, script),
