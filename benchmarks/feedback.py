@@ -9,8 +9,10 @@ program; this repeats for `--turns` repairs. It guesses if the text does not hel
 program is judged once, and all rows get texts about the same result. The judge draws the inputs at random, so
 everything is repeated `--draws` times, with new services that have no stored result. Slow programs need a GPU, since
 their texts are about its profile; on a CPU they are left out. A slow program counts as repaired if it reaches 80 % of
-the speedup of the program that it was made from. `--compare` takes the file common/kerneldyno/rewards/feedback.py of
-another commit, and adds rows with its texts about the same results.
+the speedup of the program that it was made from. Mistakes that only tools on a GPU see (families `memory` and `limits`)
+are told as the tools told them on an H200, if the program has right outputs here (feedback_inspected.py). `--compare`
+takes the file common/kerneldyno/rewards/feedback.py of another commit, and adds rows with its texts about the same
+results.
 
 The scripted model is not a language model. The rows can be compared with each other: they show which part of a text has
 the information that a repair needs. They do not say how many programs a language model would repair.
@@ -32,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.feedback_cases import BOTH, RAISES, SLOW, WRONG, Case, cases
+from benchmarks.feedback_inspected import LIMITS, MEMORY, as_inspected, inspected_cases, is_repaired, right_outputs
 from benchmarks.feedback_policy import answer
 from benchmarks.feedback_variants import ORACLE, VARIANTS, Variant, of_file
 from benchmarks.service import environment_of
@@ -46,14 +49,17 @@ from kerneldyno.client import (
 )
 from kerneldyno.rollout import prompts
 from kerneldyno.rollout.problems import Problem
-from kerneldyno.v1.reward_service_pb2 import RewardSpec
+from kerneldyno.v1.reward_service_pb2 import Extraction, RewardSpec
 
-FAMILIES = (RAISES, WRONG, BOTH, SLOW)
+FAMILIES = (RAISES, WRONG, BOTH, SLOW, MEMORY, LIMITS)
 #: A slow program counts as repaired from this share of the right program's speedup.
 NEAR_ENOUGH = 0.8
 RESAMPLES = 2_000
 #: No second measurement of high speedups: it is not needed here.
 _REWARD = RewardSpec(preset="kevin", remeasure_above=math.inf)
+
+#: What stands for the extraction of a program that no service has seen.
+_FOUND = Extraction(method=Extraction.METHOD_FENCED_ENTRY_POINT)
 
 
 @dataclass
@@ -65,11 +71,18 @@ class Judging:
     unjudged: int = 0
 
     async def judge(self, case: Case, source: str) -> StreamRewardsResponse:
-        """Return the verdict on a program: from an earlier call, or else from the services."""
-        key = (case.name if case.family == SLOW else case.problem, source)
-        if key not in self.known:
-            self.known[key] = asyncio.create_task(self._judge(case, source, len(self.known)))
-        return await self.known[key]
+        """Return the verdict on a program: from an earlier call, or else from the services; then the tools', if any."""
+        if case.backend == "cuda":  # nothing here can run it
+            found = StreamRewardsResponse(result=right_outputs(), extraction=_FOUND)
+        else:
+            key = (case.name if case.family == SLOW else case.problem, source)
+            if key not in self.known:
+                self.known[key] = asyncio.create_task(self._judge(case, source, len(self.known)))
+            found = await self.known[key]
+        inspected = as_inspected(case, source, found.result)
+        if inspected is found.result:
+            return found
+        return StreamRewardsResponse(result=inspected, extraction=found.extraction)
 
     async def _judge(self, case: Case, source: str, number: int) -> StreamRewardsResponse:
         timed = case.family == SLOW
@@ -91,7 +104,7 @@ class Judging:
         """Return True if the program is correct and, for a slow case, fast enough."""
         result = (await self.judge(case, source)).result
         if result.outcome != EvalResult.CORRECT or case.family != SLOW:
-            return result.outcome == EvalResult.CORRECT
+            return is_repaired(case, source, result)
         goal = (await self.judge(case, case.right)).result.speedup
         return result.speedup >= NEAR_ENOUGH * goal > 0
 
@@ -173,7 +186,7 @@ async def draw(options: argparse.Namespace, number: int) -> Draw:
         services = await asyncio.to_thread(stack.enter_context, LocalServices(devices=options.device))
         async with AsyncClient(services.address) as client, client.reward_stream(_REWARD) as stream:
             gpu = "cuda" in {device.kind for node in await client.nodes() for device in node.devices}
-            chosen = _chosen(cases(), options.families, options.cases, gpu=gpu)
+            chosen = _chosen([*cases(), *inspected_cases()], options.families, options.cases, gpu=gpu)
             if not chosen:
                 raise SystemExit(f"feedback.py: no program is left: the family {SLOW!r} needs a GPU (--device cuda:0)")
             judging = Judging(stream)

@@ -1,12 +1,13 @@
 """Broken programs for benchmarks/feedback.py: correct ones, mostly from examples/problems, with one or two changes.
 
 Families: "raises" (the program raises or does not compile), "wrong values", "both" (it raises, and once that is
-repaired, it gives wrong values) and "slow" (it is correct but slow). The scripted model does not know the change: it
-sees only the program, as a policy sees its previous answer.
+repaired, it gives wrong values) and "slow" (it is correct but slow); feedback_inspected.py has two more. The scripted
+model does not know the change: it sees only the program, as a policy sees its previous answer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,16 +93,29 @@ def cases() -> list[Case]:
     """Return all cases, in a stable order."""
     found = []
     for name, (family, base, *changes) in _CHANGES.items():
-        problem, program = base.split("/")[0], base.removeprefix(_LARGE)
-        right = _TORCH.get(program) or _without_docstring((PROBLEMS / f"{program}.py").read_text())
-        source = right
-        for old, new in zip(changes[::2], changes[1::2], strict=True):
-            if source.count(old) != 1:
-                raise ValueError(f"{name}: {base} has {old!r} {source.count(old)} times, not once")
-            source = source.replace(old, new)
+        right = right_program(base)
         backend = "torch" if base.split("/")[1].startswith("torch") else "triton"
-        found.append(Case(name, family, problem, source, backend, right))
+        found.append(Case(name, family, base.split("/")[0], changed(right, changes, name), backend, right))
     return found
+
+
+def right_program(base: str) -> str:
+    """Return the program of this name without its docstring."""
+    program = base.removeprefix(_LARGE)
+    return _TORCH.get(program) or _without_docstring((PROBLEMS / f"{program}.py").read_text())
+
+
+def changed(source: str, changes: Sequence[str], name: str) -> str:
+    """Return a program after `changes`: the old and the new text, in turn.
+
+    Raises:
+        ValueError: an old text is not there exactly once.
+    """
+    for old, new in zip(changes[::2], changes[1::2], strict=True):
+        if source.count(old) != 1:
+            raise ValueError(f"{name}: the program has {old!r} {source.count(old)} times, not once")
+        source = source.replace(old, new)
+    return source
 
 
 def _without_docstring(source: str) -> str:

@@ -32,7 +32,10 @@ _AGAINST_ERRORS = {
     "contiguous",
     "column",
 }
-_AGAINST_TIME = {"larger block", "warps", "fewer copies", "no waiting", "one launch", "no double", "fewer operators"}
+_AGAINST_TIME = {
+    *("larger block", "warps", "fewer copies", "no waiting", "one launch", "no double", "fewer operators"),
+    *("smaller tile", "fewer stages", "one pass"),
+}
 #: Progress of a program, by the outcome that the text names.
 _RANKS = {"CORRECT": 2, "INCORRECT": 1, "COMPILE_ERROR": 0, "RUNTIME_ERROR": 0, "INVALID": 0, "TIMEOUT": 0}
 _OUTCOME = re.compile(r"\b(CORRECT|INCORRECT|COMPILE_ERROR|RUNTIME_ERROR|INVALID|TIMEOUT|OUT_OF_MEMORY|REJECTED)\b")
@@ -62,6 +65,19 @@ _WORDS: tuple[tuple[str, dict[str, float]], ...] = (
     (r"you did not write|PyTorch's", {"fewer operators": 3, "fewer copies": 1}),
     (r"launches and Python|gaps between", {"no waiting": 3, "one launch": 2}),
     (r"of the roof", {"larger block": 1, "no double": 1}),
+    (r"limited by ([a-z ]+ and )?registers", {"smaller tile": 3, "warps": 2}),
+    (r"limited by ([a-z ]+ and )?shared memory|fewer stages", {"fewer stages": 3, "smaller tile": 2}),
+    (r"\bspill", {"warps": 4, "smaller tile": 2}),
+    (r"fewer bytes|second pass", {"one pass": 4, "fewer copies": 2, "fewer operators": 2}),
+    (r"(write|writes|wrote) outside|mask of every store", {"bound": 3, "mask": 2, "fewer programs": 2, "grid": 1}),
+    (r"(read|reads) outside|mask of every load", {"load mask": 3, "bound": 2, "mask": 1}),
+    (r"size of the grid", {"fewer programs": 1, "grid": 1}),
+    (r"\b[Rr]ace\b", {"barrier": 4}),
+    (r"barrier separates", {"barrier": 2}),
+    (r"barrier that not all|no barrier is in a branch", {"barrier for all": 4}),
+    (r"nobody has written|Uninitialized", {"uninitialised": 3, "load mask": 2}),
+    (r"\(the first call\)|first call after construction", {"scratch": 2}),
+    (r"tuning runs", {"scratch": 3}),
 )
 #: Patterns about the inputs. They count less unless the text says that the answer was right on other inputs.
 _INPUT_WORDS: tuple[tuple[str, dict[str, float]], ...] = (
@@ -81,6 +97,8 @@ class Reading:
     """An outcome's name, or empty when the text names none."""
     lines: frozenset[int] = frozenset()
     """Lines of the program that it names."""
+    places: frozenset[int] = frozenset()
+    """Lines of the program that it names as the place of an error of memory."""
     names: frozenset[str] = frozenset()
     """Names that it says are unknown or missing."""
     points: Mapping[str, float] = field(default_factory=dict)
@@ -115,6 +133,7 @@ def read(text: str, sizes: frozenset[int] = frozenset()) -> Reading:
     return Reading(
         outcome,
         frozenset(int(number) for number in re.findall(r"\bline (\d+)", text)),
+        frozenset(int(number) for number in re.findall(r"\bcandidate\.py:(\d+)", text)),
         frozenset(name for group in names for name in group if name),
         points,
         float(speed[1] or speed[2]) if speed else 0.0,
@@ -162,8 +181,9 @@ def _merit(edit: Edit, reading: Reading, quoted: frozenset[int]) -> float:
     merit = reading.points.get(edit.kind, 0.0)
     if reading.outcome == "CORRECT":
         return merit + (5 if edit.kind in _AGAINST_TIME else -5)
-    if reading.outcome == "INCORRECT" and (edit.kind in _AGAINST_ERRORS or edit.kind in _AGAINST_TIME):
-        return merit - 5
+    if reading.outcome == "INCORRECT":
+        merit += 2 * (edit.line in reading.places)
+        return merit - (5 if edit.kind in _AGAINST_ERRORS or edit.kind in _AGAINST_TIME else 0)
     if reading.outcome in ("COMPILE_ERROR", "RUNTIME_ERROR"):
         merit -= 0 if edit.kind in _AGAINST_ERRORS else 5
         merit += 3 * (edit.line in reading.lines | quoted)

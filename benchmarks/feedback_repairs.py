@@ -138,6 +138,11 @@ def _drop(pattern: str) -> Callable[[str], str]:
     return lambda line: "" if compiled.search(line) else line
 
 
+def _masked(line: str) -> str:
+    """Mask a load by the plural of its last index: part < parts."""
+    return re.sub(r"tl\.load\((\w+ \+ (\w+))\)", r"tl.load(\1, mask=\2 < \2s)", line, count=1)
+
+
 def _whole(line: str) -> str:
     """Replace a loop over many parts by a loop over one."""
     return re.sub(r"\.chunk\((?!1\))\d+\)", ".chunk(1)", line)
@@ -184,10 +189,22 @@ _CHANGES: tuple[tuple[str, Callable[[str], str]], ...] = (
     ("structure", _replace(r"return (\w+)$", r"return (\1,)")),
     ("axis", _replace(r"(dim|axis)=1\b", r"\1=0")),
     ("axis", _replace(r"(dim|axis)=0\b", r"\1=1")),
+    # Repairs of errors of memory and of first calls.
+    ("bound", _replace(r"<= (count|rows|columns|features)\b", r"< \1")),
+    ("load mask", _masked),
+    ("fewer programs", _replace(r"\((\w+) \+ 1,\)", r"(\1,)")),
+    ("barrier", _replace(r"^(\s+)(.*\[.*\] = .*;\n)$", r"\1\2\1__syncthreads();\n")),
+    ("barrier for all", _replace(r"if \([^()]*\) __syncthreads\(\);", "__syncthreads();")),
+    ("scratch", _replace(r"\bout, count\)$", "torch.zeros_like(out), count)")),
     # Repairs of slow programs.
     ("larger block", _replace(r"\b32(\),\)\].*BLOCK=)32\b", r"16384\g<1>16384")),
     ("larger block", _replace(r"\b16384(\),\)\].*BLOCK=)16384\b", r"1024\g<1>1024")),
     ("warps", _replace(r"num_warps=8", "num_warps=4")),
+    ("warps", _replace(r"num_warps=1\b", "num_warps=8")),
+    ("smaller tile", _replace(r"\b64(\),\)\].*ROWS=)64\b", r"16\g<1>16")),
+    ("smaller tile", _replace(r"\b(16|32)(\),\)\].*ROWS=)\1\b", r"8\g<2>8")),
+    ("fewer stages", _replace(r"num_stages=\d+, ", "")),
+    ("one pass", _drop(r"_kernel\[.*\]\(out, out,")),
     ("fewer copies", _replace(r"(\.clone\(\))+", "")),
     ("no waiting", _drop(r"\.item\(\)")),
     ("one launch", _whole),

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from kerneldyno.client import EvalResult
+from kerneldyno.rewards.counters import MEMORY_FINDINGS
 from kerneldyno.rewards.feedback import feedback
 from kerneldyno.v1.reward_service_pb2 import Extraction
 
@@ -96,6 +97,26 @@ def _take_profile(result: EvalResult) -> None:
     result.ClearField("roofline")
 
 
+def _take_counters(result: EvalResult) -> None:
+    result.ClearField("counters")
+
+
+def _take_memory(result: EvalResult) -> None:
+    """Remove which error of memory there is, and where; a right candidate was refused all the same."""
+    result.ClearField("sanitizer")
+    kept = [finding for finding in result.findings if finding.id not in MEMORY_FINDINGS]
+    del result.findings[:]
+    result.findings.extend(kept)
+    if result.incorrect.kind == "memory":
+        result.incorrect.detail = "the outputs are right, and a rule of memory is broken"
+
+
+def _take_call(result: EvalResult) -> None:
+    """Remove which call was wrong, if it was no trial."""
+    if result.HasField("incorrect"):
+        result.incorrect.ClearField("trial")
+
+
 #: By name. For `oracle` there is no text: the benchmark submits the right program.
 VARIANTS: Mapping[str, Variant] = MappingProxyType(
     {
@@ -107,6 +128,9 @@ VARIANTS: Mapping[str, Variant] = MappingProxyType(
         "without stress": _without(_take_stress),
         "without findings": _without(_take_findings),
         "without profile": _without(_take_profile),
+        "without counters": _without(_take_counters),
+        "without memory": _without(_take_memory),
+        "without call": _without(_take_call),
         "80 characters": _short(80),
         "256 characters": _short(256),
         "default": _default,

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.feedback_cases import SLOW, Case, cases
+from benchmarks.feedback_inspected import inspected_cases
 from benchmarks.feedback_policy import answer, read
 from benchmarks.feedback_repairs import edits
 from benchmarks.feedback_variants import VARIANTS
@@ -21,7 +22,7 @@ from kerneldyno.v1.reward_service_pb2 import Extraction
 
 pytestmark = pytest.mark.pure
 
-CASES = {case.name: case for case in cases()}
+CASES = {case.name: case for case in [*cases(), *inspected_cases()]}
 FOUND = Extraction(method=Extraction.METHOD_FENCED_ENTRY_POINT)
 
 
