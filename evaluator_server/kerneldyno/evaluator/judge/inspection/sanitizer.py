@@ -111,6 +111,9 @@ def apply(report: pb.SanitizerReport, result: pb.EvalResult, record: Record, spe
 
 
 def _sentence(tool: str, error: pb.MemoryError) -> str:
-    where = f" at {error.file}:{error.line}" if error.file else ""
     times = f", {error.count} times" if error.count > 1 else ""
+    place = f"{error.file}:{error.line}"
+    if place in error.what:  # a race names both of its places
+        return f"{error.what}{times} ({tool})"
+    where = f" at {place}" if error.file else ""
     return f"{error.what} in {plain(error.kernel) or 'a kernel'}{where}{times} ({tool})"
