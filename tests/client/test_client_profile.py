@@ -250,7 +250,9 @@ class TestTheCommand:
         assert ran.status == 0
         assert "INCORRECT\nwrites outside its tensors" in ran.out
         assert "No counters: only a CORRECT candidate has counters." in ran.out
-        assert "Invalid __global__ write of size 16 bytes in scaled_relu at candidate.py:27" in ran.out
+        assert "Invalid __global__ write of size 16 bytes in scaled_relu at candidate.py:27" in " ".join(
+            ran.out.split()
+        )
 
     async def test_without_a_verdict(self, tmp_path: Path) -> None:
         lost = EvalResult(outcome=EvalResult.INFRASTRUCTURE_ERROR, message="NODE_LOST")

@@ -38,7 +38,7 @@ def counters(*names: str) -> pb.CounterProfile:
 def sanitizer(tool: str, kernel: str = "scaled_relu", file: str = "candidate.py", line: int = 27) -> pb.SanitizerReport:
     """Return a report in which one tool has seen the planted error, as if it were in this kernel and line."""
     spec: Any = SimpleNamespace(kernel_files=())
-    log = (REPORTS / f"{tool}.log").read_text()
+    log = (REPORTS / f"{tool}.txt").read_text()
     log = re.sub(r"\bat \w+(\([^)]*\))?\+(0x\w+) in \S+:\d+", rf"at {kernel}+\2 in {file}:{line}", log)
     errors = runner_sanitizer.read_errors(log)
     clean = Seen({"errors": [], "finished": True}, [kernel], seconds=4.0)

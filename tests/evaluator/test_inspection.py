@@ -38,7 +38,7 @@ done
 "$@" 3<&- 4<&- 5<&- 6<&- 7<&- || true
 echo "observed by $tool"
 [ -f "$HOME/quiet" ] && exit 0
-sed "s/prog.py/candidate.py/; s/at past+/at scaled_relu+/" {reports}/$tool.log > "$log"
+sed "s/prog.py/candidate.py/; s/at past+/at scaled_relu+/" {reports}/$tool.txt > "$log"
 """
 
 NCU = """#!/bin/sh
@@ -137,13 +137,13 @@ def test_by_policy_they_are_only_labels(judge: Judge) -> None:
 
 
 def test_errors_of_one_kind_and_place_are_one_report() -> None:
-    (error,) = sanitizer.read_errors((REPORTS / "initcheck.log").read_text())
+    (error,) = sanitizer.read_errors((REPORTS / "initcheck.txt").read_text())
     assert error["what"] == "Uninitialized __global__ memory read of size 4 bytes"
     assert (error["kernel"], error["file"], error["line"]) == ("uninit(const float *, float *)", "planted.cu", 4)
     assert error["count"] > 1
-    (error,) = sanitizer.read_errors((REPORTS / "racecheck.log").read_text())
+    (error,) = sanitizer.read_errors((REPORTS / "racecheck.txt").read_text())
     assert error["what"] == "Error: Race reported between Write access at race(float *) in planted.cu:3"
-    (error,) = sanitizer.read_errors((REPORTS / "synccheck.log").read_text())
+    (error,) = sanitizer.read_errors((REPORTS / "synccheck.txt").read_text())
     assert error["what"].startswith("Barrier error detected")
 
 
