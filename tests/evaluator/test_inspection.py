@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kerneldyno.cli import corpus
-from kerneldyno.evaluator.runner import counters, sanitizer
+from kerneldyno.evaluator.judge.inspection import sanitizer as said
+from kerneldyno.evaluator.judge.results.record import Record
+from kerneldyno.evaluator.runner import counters, reports, sanitizer
 from kerneldyno.v1 import evaluation_pb2 as pb
-from tests.evaluator.judge_harness import Judge, candidate, request
+from tests.evaluator.judge_harness import Judge, candidate, request, spec
 from tests.evaluator.test_judge_outcomes import parse
 
 pytestmark = pytest.mark.slow
@@ -182,6 +184,20 @@ def test_a_candidate_that_hides_the_report_is_not_finished(judge: Judge) -> None
     assert [run.finished for run in result.sanitizer.runs] == [False] * 4
 
 
+@pytest.mark.parametrize("name", ["sanitizer.log", "ncu.log", "counters.ncu-rep"])
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda place: os.symlink("/dev/zero", place)])
+def test_something_else_in_place_of_a_report_holds_nobody_up(
+    tmp_path: Path, name: str, make: Callable[[Path], None]
+) -> None:
+    make(tmp_path / name)
+    assert reports.text(tmp_path / name) == ""
+    assert not reports.is_file(tmp_path / name)
+    if name == "sanitizer.log":
+        assert sanitizer.Tool({"name": "memcheck"}, str(tmp_path)).read() == {"errors": [], "finished": False}
+    else:
+        assert counters.Tool({"kernels": []}, str(tmp_path)).read()["kernels"] == []
+
+
 def test_a_candidate_that_forges_the_report_only_hurts_itself(judge: Judge) -> None:
     forged = (
         "{'report': {'kernels': [{'name': chr(27) + 'x' * 5000, 'dram_throughput': 7, 'registers': -1, 'stalls': 3}]}}"
@@ -275,6 +291,15 @@ def test_a_wall_that_opens_under_a_tool_is_seen(judge: Judge) -> None:
         judge.evaluate(attack(entry.source.replace('"reads passwords"', '"x": lambda: None, "reads passwords"')))
     )
     assert "ESCAPED: x under a tool" in (corpus.shortfall(entry, result) or "")
+
+
+@pytest.mark.parametrize(("access", "finding"), [("read", "M02"), ("write", "M01"), ("atomic", "M01")])
+def test_an_atomic_access_outside_is_a_write(access: str, finding: str) -> None:
+    error = pb.MemoryError(what=f"Invalid __global__ {access} of size 4 bytes", kernel="work", count=1)
+    report = pb.SanitizerReport(runs=[pb.SanitizerRun(tool="memcheck", finished=True, errors=1, reports=[error])])
+    judged = spec(RELU, memory_errors=LABEL)
+    result = said.apply(report, pb.EvalResult(outcome=pb.EvalResult.CORRECT), Record(), judged)
+    assert [found.id for found in result.findings] == [finding]
 
 
 def test_a_driver_that_forbids_counters_is_named(tmp_path: Path) -> None:

@@ -259,3 +259,14 @@ def test_a_reference_that_fails_in_one_workload(judge: Judge) -> None:
     result = judged(judge, cases=LIST.replace('"rows": 64', '"rows": -1'))
     assert result["outcome"] == "REFERENCE_ERROR"
     assert result["message"].startswith("workload {")
+
+
+@pytest.mark.parametrize(
+    ("each", "whole"),
+    [([True, True], True), ([True, False], False), ([False, True], False), ([True, None], True), ([None, None], None)],
+)
+def test_a_candidate_is_deterministic_if_no_workload_shows_the_contrary(
+    each: list[bool | None], whole: bool | None
+) -> None:
+    found = workloads.all_correct([pb.CorrectnessReport(deterministic=value) for value in each])
+    assert (found.deterministic if found.HasField("deterministic") else None) == whole

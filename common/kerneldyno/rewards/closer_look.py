@@ -91,7 +91,7 @@ def kernel(verdict: EvalResult) -> Iterator[str]:
 
 
 def _finding(tool: str, error: MemoryError) -> str:
-    return _OF_TOOL.get(tool) or ("M01" if "write" in error.what else "M02")
+    return _OF_TOOL.get(tool) or ("M02" if "read" in error.what else "M01")
 
 
 def _where(error: MemoryError) -> str:

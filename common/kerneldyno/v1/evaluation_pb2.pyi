@@ -48,7 +48,7 @@ class _ProfileLevelEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ProfileL
     """Which kernels ran, whose they are, and for how long (EvalResult.profile)."""
     PROFILE_LEVEL_COUNTERS: _ProfileLevel.ValueType  # 3
     """The same, and hardware counters of the candidate's own kernels by Nsight Compute (EvalResult.counters). They cost
-    about ten seconds, while others may be judged. The energy of a call is measured as well.
+    about fifteen seconds, while others may be judged. The energy of a call is measured as well.
     """
 
 class ProfileLevel(_ProfileLevel, metaclass=_ProfileLevelEnumTypeWrapper):
@@ -62,7 +62,7 @@ PROFILE_LEVEL_KERNELS: ProfileLevel.ValueType  # 2
 """Which kernels ran, whose they are, and for how long (EvalResult.profile)."""
 PROFILE_LEVEL_COUNTERS: ProfileLevel.ValueType  # 3
 """The same, and hardware counters of the candidate's own kernels by Nsight Compute (EvalResult.counters). They cost
-about ten seconds, while others may be judged. The energy of a call is measured as well.
+about fifteen seconds, while others may be judged. The energy of a call is measured as well.
 """
 Global___ProfileLevel: _TypeAlias = ProfileLevel  # noqa: Y015
 

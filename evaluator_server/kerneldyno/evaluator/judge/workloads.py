@@ -143,6 +143,8 @@ def all_correct(reports: Sequence[pb.CorrectnessReport]) -> pb.CorrectnessReport
             setattr(whole, field, max(getattr(whole, field), getattr(report, field)))
         if report.HasField("matched_share"):
             whole.matched_share = min(whole.matched_share, report.matched_share)
+        if report.HasField("deterministic") and not report.deterministic:
+            whole.deterministic = False
     return whole
 
 

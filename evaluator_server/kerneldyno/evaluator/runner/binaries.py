@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..backends import Compiled
-from ..shared import wire
+from ..shared import cuda_tools, wire
 from . import native, profiler
 
 _Found = TypeVar("_Found")
@@ -319,10 +318,7 @@ def _end(group: int) -> None:
 
 def _places() -> list[Path]:
     """Return the folders that have the tool: CUDA's, those in PATH, and Triton's, which brings its own."""
-    homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
-    folders = [Path(home, "bin") for home in homes if home]
-    if found := shutil.which(_TOOL):
-        folders.append(Path(found).parent)
+    folders = [Path(folder) for folder in cuda_tools.folders()]
     with contextlib.suppress(ImportError):
         import triton
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..shared.cuda_tools import find
+from . import reports
 
 #: Most launches that are observed.
 MOST_LAUNCHES = 16
@@ -96,9 +97,9 @@ class Tool:
 
     def read(self) -> dict[str, Any]:
         """Return the rows of `kernels`, the tool's `version`, and whether counters are `forbidden`."""
-        said = _text(self._log)
+        said = reports.text(self._log)
         rows: list[dict[str, Any]] = []
-        if self._report.exists():
+        if reports.is_file(self._report):
             raw, details = (self._page(page) for page in ("raw", "details"))
             rows = read_rows(raw, details)
         return {
@@ -131,13 +132,6 @@ def _only(kernels: list[str]) -> list[str]:
 def _version(text: str) -> str:
     found = re.search(r"Version ([\d.]+)", text)
     return f"Nsight Compute {found[1]}" if found else "Nsight Compute"
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""
 
 
 def read_rows(raw: str, details: str) -> list[dict[str, Any]]:

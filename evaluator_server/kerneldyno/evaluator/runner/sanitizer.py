@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from ..shared.cuda_tools import find
+from . import reports
 
 #: Reports after which the tool stops writing. A kernel with one mistake makes one for each thread.
 _MOST_WRITTEN = 1000
-#: Most bytes of a log that are read, and most errors of different kind or place that are returned.
-_MOST_BYTES, _MOST_ROWS = 8 << 20, 50
+#: Most errors of different kind or place that are returned.
+_MOST_ROWS = 50
 #: Bytes that the tool adds behind each allocation, where no access is allowed.
 _PADDING = 64 << 10
 _LINE = re.compile(r"^========= ?(.*)$", re.MULTILINE)
@@ -46,11 +47,7 @@ class Tool:
 
     def read(self) -> dict[str, Any]:
         """Return the errors, and whether the tool came to its end."""
-        try:
-            with self._log.open(errors="replace") as file:
-                said = file.read(_MOST_BYTES)
-        except OSError:
-            said = ""
+        said = reports.text(self._log)
         return {"errors": read_errors(said), "finished": _SUMMARY.search(said) is not None}
 
 

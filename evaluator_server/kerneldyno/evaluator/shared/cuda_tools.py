@@ -6,8 +6,12 @@ import os
 import shutil
 
 
+def folders() -> list[str]:
+    """Return the folders in which tools are looked for, in order. Not all of them need exist."""
+    homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
+    return [*(f"{home}/bin" for home in homes if home), *os.get_exec_path()]
+
+
 def find(name: str) -> str | None:
     """Return the path of a tool such as "ncu", or None if this host has none."""
-    homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
-    places = [f"{home}/bin" for home in homes if home]
-    return shutil.which(name, path=os.pathsep.join([*places, os.environ.get("PATH", "")]))
+    return shutil.which(name, path=os.pathsep.join(folders()))

@@ -220,9 +220,8 @@ class Candidate(Side):
         """
         arena = self.station.arena
         zone = arena[trial.inputs.set_bytes :][:_GUARD_BYTES]
-        words = zone[: len(zone) // 8 * 8].view(
-            torch.int64
-        )  # an eighth of the operations; all bits of the poison are set
+        # Words take an eighth of the operations; all bits of the poison are set.
+        words = zone[: len(zone) // 8 * 8].view(torch.int64)
         near, far = changed_padding(trial, arena), 0
         if bool((words != -1).any()):
             far = int((zone != POISON).sum())

@@ -124,7 +124,7 @@ def _number(said: Any) -> float:
 
 
 def _sizes(said: Any) -> list[int]:
-    return [int(min(_number(size), 1 << 31 - 1)) for size in said[:3]] if isinstance(said, list) else []
+    return [int(min(_number(size), (1 << 31) - 1)) for size in said[:3]] if isinstance(said, list) else []
 
 
 def _stalls(said: Any) -> list[pb.StallReason]:

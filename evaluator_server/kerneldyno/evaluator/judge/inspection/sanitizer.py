@@ -96,9 +96,7 @@ def apply(report: pb.SanitizerReport, result: pb.EvalResult, record: Record, spe
     found: dict[str, str] = {}
     for run in report.runs:
         for error in run.reports:
-            found.setdefault(
-                _TOOLS[run.tool] or ("M01" if "write" in error.what else "M02"), _sentence(run.tool, error)
-            )
+            found.setdefault(_TOOLS[run.tool] or ("M02" if "read" in error.what else "M01"), _sentence(run.tool, error))
     severity = pb.Finding.SEVERITY_WARNING
     findings = [verdict.finding(name, severity, f"{MEMORY_RULES[name]}: {text}") for name, text in found.items()]
     if findings and spec.memory_errors == pb.MEMORY_ERRORS_REJECT:
