@@ -16,6 +16,7 @@ import pytest
 
 from kerneldyno.cli import corpus
 from kerneldyno.evaluator.judge.inspection import sanitizer as said
+from kerneldyno.evaluator.judge.inspection.watched import Seen, Watcher
 from kerneldyno.evaluator.judge.results.record import Record
 from kerneldyno.evaluator.runner import counters, reports, sanitizer
 from kerneldyno.v1 import evaluation_pb2 as pb
@@ -291,6 +292,18 @@ def test_a_wall_that_opens_under_a_tool_is_seen(judge: Judge) -> None:
         judge.evaluate(attack(entry.source.replace('"reads passwords"', '"x": lambda: None, "reads passwords"')))
     )
     assert "ESCAPED: x under a tool" in (corpus.shortfall(entry, result) or "")
+
+
+async def test_a_candidate_that_hangs_under_one_tool_is_not_run_under_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hanging(Watcher):
+        async def watch(self, tool: dict[str, Any], *, warm: bool) -> Seen:
+            return Seen(failed="took longer than 180 s", seconds=180.0 if tool["name"] == "racecheck" else 1.0)
+
+    monkeypatch.setattr(said, "find", lambda name: name)
+    nothing: Any = None
+    report = await said.examine(Hanging(nothing, spec(RELU), nothing, nothing, nothing, nothing))
+    assert [round(run.seconds) for run in report.runs] == [1, 180, 0, 0]
+    assert ["not started" in run.detail for run in report.runs] == [False, False, True, True]
 
 
 @pytest.mark.parametrize(("access", "finding"), [("read", "M02"), ("write", "M01"), ("atomic", "M01")])

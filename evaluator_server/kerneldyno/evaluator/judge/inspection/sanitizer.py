@@ -28,6 +28,10 @@ _SANITIZED_CALL = -4
 #: Names that compilers give the sources of `load_inline`.
 _INLINE = ("cuda_sources", "cpp_sources", "cuda.cu", "main.cpp")
 _MOST_REPORTS, _MOST_COUNT = 8, 1 << 30
+#: If the tools before took longer than this together, in seconds, no further one is started. It is less than the limit of
+#: one, so a candidate that hangs under a tool does so once.
+_MOST_SECONDS = 170.0
+_TOO_LATE = "not started, because the tools before it took too long"
 _NAME, _TEXT = 200, 300
 _MISSING = (
     "compute-sanitizer is not installed on the node: install it there, as CUDA's toolkit does, below CUDA_HOME,"
@@ -46,9 +50,13 @@ async def examine(watcher: Watcher) -> pb.SanitizerReport:
     """Run the candidate once under each tool, and return what they said."""
     if find("compute-sanitizer") is None:
         return pb.SanitizerReport(runs=[pb.SanitizerRun(tool=tool, detail=_MISSING) for tool in _TOOLS])
-    return pb.SanitizerReport(
-        runs=[run_of(tool, await watcher.watch({"name": tool}, warm=False), watcher.spec) for tool in _TOOLS]
-    )
+    runs: list[pb.SanitizerRun] = []
+    for tool in _TOOLS:
+        if sum(run.seconds for run in runs) > _MOST_SECONDS:
+            runs.append(pb.SanitizerRun(tool=tool, detail=_TOO_LATE))
+        else:
+            runs.append(run_of(tool, await watcher.watch({"name": tool}, warm=False), watcher.spec))
+    return pb.SanitizerReport(runs=runs)
 
 
 def run_of(tool: str, seen: Seen, spec: EvalSpec) -> pb.SanitizerRun:
