@@ -186,3 +186,50 @@ def test_counters_say_what_a_kernel_does(judge: JudgeWithBuilder) -> None:
     assert kernel.registers > 0
     assert kernel.advice
     assert "Nsight Compute" in result.counters.tool
+
+
+MATMUL = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def matmul(a_ptr, b_ptr, c_ptr, N: tl.constexpr, BLOCK: tl.constexpr, STEP: tl.constexpr):
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inner = tl.arange(0, STEP)
+    total = tl.zeros((BLOCK, BLOCK), tl.float32)
+    for start in range(0, N, STEP):
+        a = tl.load(a_ptr + rows * N + start + inner[None, :])
+        b = tl.load(b_ptr + (start + inner[:, None]) * N + columns)
+        total += tl.dot(a, b)
+    tl.store(c_ptr + rows * N + columns, total.to(tl.float16))
+
+class ModelNew(torch.nn.Module):
+    def forward(self, a, b):
+        c = torch.empty_like(a)
+        matmul[(2048 // 128, 2048 // 128)](a, b, c, N=2048, BLOCK=128, STEP=64, num_warps=8)
+        return c
+"""
+
+
+def test_operations_of_tensor_cores_are_counted(judge: JudgeWithBuilder) -> None:
+    reference = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, a, b):
+        return a @ b
+
+def get_inputs():
+    return [torch.randn(2048, 2048, dtype=torch.float16) for _ in range(2)]
+"""
+    fields = {"reference_code": reference, "profile_level": "PROFILE_LEVEL_COUNTERS"}
+    result = parse(judge.evaluate(request(MATMUL, **fields)))
+    assert result.outcome == result.CORRECT, result.message
+    assert not result.counters.unavailable, result.counters.unavailable
+    (kernel,) = result.counters.kernels
+    print(kernel)
+    assert kernel.flops == pytest.approx(2 * 2048**3, rel=0.05)
+    assert kernel.tensor_throughput > 0.05
+    assert kernel.roof_share == pytest.approx(kernel.tensor_throughput, rel=0.5)

@@ -70,7 +70,9 @@ _STALL = re.compile(r"smsp__average_warps_issue_stalled_(\w+)_per_issue_active\.
 _LATENCY = "smsp__average_warp_latency_per_inst_issued.ratio"
 #: Operations of one instruction of a thread outside the tensor cores.
 _SCALAR = re.compile(r"smsp__sass_thread_inst_executed_op_([dfh])(add|mul|fma)_pred_on\.sum\.per_cycle_elapsed")
-_TENSOR = re.compile(r"sm__ops_path_tensor_src_\w+\.sum\.per_cycle_elapsed")
+#: Operations of the tensor cores, and those of one instruction of theirs. Only the peak of an instruction is that of its
+#: path: the peak of all together is the sparse one, which a dense kernel cannot have.
+_TENSOR = re.compile(r"sm__ops_path_tensor_(op_\w+_)?src_\w+\.sum\.per_cycle_elapsed")
 _FP32_PEAK = "sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained"
 #: What the tool prints when the driver lets only administrators read counters.
 _FORBIDDEN = "ERR_NVGPUCTRPERM"
@@ -201,15 +203,17 @@ def _roofline(value: dict[str, float], seconds: float, dram_share: float) -> dic
     The roof of arithmetic is that of float32, or that of the tensor cores if they do most of the operations.
     """
     per_second = value.get("smsp__cycles_elapsed.avg.per_second", 0.0)
-    scalar = tensor = peak = 0.0
+    scalar = tensor = 0.0
+    paths: list[tuple[bool, float, float]] = []
     for name, per_cycle in value.items():
         if found := _SCALAR.fullmatch(name):
             scalar += per_cycle * (2 if found[2] == "fma" else 1) * (2 if found[1] == "h" else 1)
-        elif _TENSOR.fullmatch(name) and per_cycle:
-            tensor += per_cycle
-            peak = max(peak, value.get(name.replace(".per_cycle_elapsed", ".peak_sustained"), 0.0))
-    if tensor < scalar:
-        peak = 2 * value.get(_FP32_PEAK, 0.0)
+        elif (found := _TENSOR.fullmatch(name)) and per_cycle:
+            tensor += 0 if found[1] else per_cycle
+            peak = value.get(name.replace(".per_cycle_elapsed", ".peak_sustained"), 0.0)
+            paths.append((found[1] is not None, per_cycle, peak))
+    # The roof is that of the instruction with most operations.
+    peak = max(paths)[2] if tensor > scalar else 2 * value.get(_FP32_PEAK, 0.0)
     rate, roof = (scalar + tensor) * per_second, peak * per_second
     bandwidth = value.get("dram__bytes.sum.per_second", 0.0)
     intensity = rate / bandwidth if bandwidth else 0.0
