@@ -185,6 +185,36 @@ def test_a_candidate_that_hides_the_report_is_not_finished(judge: Judge) -> None
     assert [run.finished for run in result.sanitizer.runs] == [False] * 4
 
 
+def test_a_process_that_ends_under_a_tool_says_how(judge: Judge) -> None:
+    ends = """
+import os, sys
+if os.path.exists(os.environ["HOME"] + "/door"):
+    print("this is the last word", file=sys.stderr, flush=True)
+    os.kill(-1, 9)
+    os._exit(3)
+"""
+    result = parse(judge.evaluate(ask(sanitize="SANITIZE_ALL", prologue=ends)))
+    assert result.outcome == result.CORRECT, result.message
+    for run in result.sanitizer.runs:
+        assert not run.finished
+        assert "SIGKILL" in run.detail
+        assert "this is the last word" in run.detail
+
+
+def test_a_tool_that_does_not_start_is_named(tmp_path: Path) -> None:
+    environment = tools(tmp_path / "home")
+    for name in ("compute-sanitizer", "ncu"):
+        program = tmp_path / "home" / "bin" / name
+        program.write_text("#!/bin/sh\necho 'unknown option --tool'\nexit 7\n")
+    with Judge(environment=environment) as running:
+        asked = ask(profile_level="PROFILE_LEVEL_COUNTERS", sanitize="SANITIZE_ALL")
+        result = parse(running.evaluate(asked))
+    assert result.outcome == result.CORRECT, result.message
+    for said_why in (result.counters.unavailable, *(run.detail for run in result.sanitizer.runs)):
+        assert "ended with status 7" in said_why
+        assert "unknown option --tool" in said_why
+
+
 @pytest.mark.parametrize("name", ["sanitizer.log", "ncu.log", "counters.ncu-rep"])
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda place: os.symlink("/dev/zero", place)])
 def test_something_else_in_place_of_a_report_holds_nobody_up(

@@ -42,7 +42,8 @@ def run(channel: socket.socket, shared_fds: list[int], frame: wire.Frame, scratc
         program = [sys.executable, "-P", "-m", __name__, os.path.join(scratch, _DOOR)]
         process = subprocess.Popen([*tool.command, *program], env={**os.environ, **tool.environment})
         ended = os.pidfd_open(process.pid)
-        if door.fileno() in select.select([door.fileno(), ended], [], [], _FETCHING_SECONDS)[0]:
+        came = door.fileno() in select.select([door.fileno(), ended], [], [], _FETCHING_SECONDS)[0]
+        if came:
             with door.accept()[0] as harness:
                 wire.send(harness, {**frame, "scratch": scratch}, (channel.fileno(), *shared_fds))
         else:
@@ -51,6 +52,11 @@ def run(channel: socket.socket, shared_fds: list[int], frame: wire.Frame, scratc
     for descriptor in shared_fds:
         os.close(descriptor)
     process.wait()
+    if not came:  # what the tool printed is in the runner's output, which the judge reads then
+        print(
+            f"the tool ended with status {process.returncode}, and no harness had started", file=sys.stderr, flush=True
+        )
+        return
     report: dict[str, Any] = {"status": process.returncode, **tool.read()}
     wire.send(channel, {"report": report})
 

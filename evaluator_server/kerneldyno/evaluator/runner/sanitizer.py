@@ -42,6 +42,9 @@ class Tool:
             find("compute-sanitizer") or "compute-sanitizer",
             *("--tool", name, "--log-file", str(self._log), "--print-limit", str(_MOST_WRITTEN)),
             *("--show-backtrace", "no", "--target-processes", "application-only", *more.get(name, [])),
+            # The tool would wait ten seconds until the program opens the device, and the program for ever after that. An
+            # import of torch beside other processes takes longer, and a lease may stop both.
+            *("--launch-timeout", "0"),
         ]
         self.environment = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 

@@ -23,11 +23,13 @@ from ..problems.cache import Announce, BuiltProblem
 from ..problems.trial import Trial
 from ..results import verdict
 from ..results.record import Finished, Record
-from ..runners.handle import FAILURES
+from ..runners.handle import FAILURES, RunnerGone
 from ..runners.side import Sizes
 
 #: Time limit for one process, in seconds. A call under a tool is ten to a hundred times slower.
 _SECONDS = 180.0
+#: So much of the output of a process that ended too early is passed on, in characters.
+_LAST = 200
 #: Most names of kernels that are read, and their length in characters.
 _MOST_NAMES, _NAME = 1000, 400
 
@@ -123,6 +125,10 @@ class Watcher:
             return Seen(own=own, failed="the process went on after its end")
         except _Reported as reported:
             return Seen(reported.report, own, failed)
+        except RunnerGone:
+            report = await runner.gone()
+            result = verdict.ended("an inspection", report, self.limits.host)
+            return Seen(own=own, failed=f"{result.message}: {report.logs.strip()[-_LAST:]}".removesuffix(": "))
         finally:
             try:
                 await pool.discard(runner)
