@@ -21,6 +21,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -69,13 +70,7 @@ def main() -> int:
         services.check()
     _print(measured)
     if options.by_hand:
-        measured["by_hand"] = [
-            row
-            for request in _chosen(options, "cuda")
-            if request.id in results
-            for row in _beside(request, results[request.id])
-        ]
-        _print_beside(measured["by_hand"])
+        measured["by_hand"] = _compare(options, results)
     write(measured, options, "inspection")
     return 1 if measured["shortfalls"] else 0
 
@@ -125,7 +120,7 @@ async def _measure(
 ) -> tuple[dict[str, Any], dict[str, EvalResult]]:
     async with AsyncClient(services.address) as client:
         kind, names, lanes = await capacity(client)
-    results, seconds = await collect(services.address, _chosen(options, kind), options.seconds, lanes)
+    results, seconds = await collect(services.address, _chosen(options, kind), options.seconds, lanes, _tell)
     rows = [_row(name, result) for name, result in sorted(results.items())]
     measured = {
         "device": names[0],
@@ -136,6 +131,13 @@ async def _measure(
         "shortfalls": [row["candidate"] for row in rows if row["outcome"] != "CORRECT" or row["reports"]],
     }
     return measured, results
+
+
+def _tell(result: EvalResult) -> None:
+    """Say that a candidate is done: each takes half a minute."""
+    tools = ", ".join(f"{run.tool} {run.seconds:.0f} s{'' if run.finished else '!'}" for run in result.sanitizer.runs)
+    said = f"{result.id}: {outcome_of(result)}; counters {result.counters.seconds:.0f} s; {tools}"
+    print(f"{time.strftime('%X')} {said}", file=sys.stderr)
 
 
 def _row(name: str, result: EvalResult) -> dict[str, Any]:
@@ -163,6 +165,19 @@ def _row(name: str, result: EvalResult) -> dict[str, Any]:
         ],
         "energy": [result.energy.joules_per_call, result.reference_energy.joules_per_call],
     }
+
+
+def _compare(options: argparse.Namespace, results: dict[str, EvalResult]) -> list[dict[str, Any]]:
+    """Print, and return, each kernel's counters from the service and by hand."""
+    print("\n| candidate | kernel | " + " | ".join(f"{field}: service, by hand" for field in _COMPARED) + " |")
+    print("| --- | --- |" + " ---: |" * len(_COMPARED))
+    rows = []
+    for request in _chosen(options, "cuda"):
+        for row in _beside(request, results[request.id]) if request.id in results else ():
+            pairs = " | ".join(f"{row[field][0]:.4g}, {row[field][1]:.4g}" for field in _COMPARED)
+            print(f"| {row['candidate']} | {row['kernel']} | {pairs} |", flush=True)
+            rows.append(row)
+    return rows
 
 
 def _beside(request: EvalRequest, result: EvalResult) -> list[dict[str, Any]]:
@@ -240,14 +255,6 @@ def _print(measured: dict[str, Any]) -> None:
     medians = {tool: statistics.median(row["tools"].get(tool, 0) for row in rows) for tool in tools}
     print(f"\nmedian seconds: counters {statistics.median(row['counters'] for row in rows):.1f}, {medians}")
     print(f"with an error of memory or not CORRECT: {', '.join(measured['shortfalls']) or 'none'}")
-
-
-def _print_beside(rows: list[dict[str, Any]]) -> None:
-    print("\n| candidate | kernel | " + " | ".join(f"{field}: service, by hand" for field in _COMPARED) + " |")
-    print("| --- | --- |" + " ---: |" * len(_COMPARED))
-    for row in rows:
-        pairs = " | ".join(f"{row[field][0]:.4g}, {row[field][1]:.4g}" for field in _COMPARED)
-        print(f"| {row['candidate']} | {row['kernel']} | {pairs} |")
 
 
 if __name__ == "__main__":

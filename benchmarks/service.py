@@ -8,7 +8,7 @@ import contextlib
 import json
 import subprocess
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +65,13 @@ async def capacity(client: AsyncClient) -> tuple[str, list[str], int]:
 
 
 async def collect(
-    address: str, requests: Iterable[EvalRequest], seconds: float, lanes: int
+    address: str,
+    requests: Iterable[EvalRequest],
+    seconds: float,
+    lanes: int,
+    tell: Callable[[EvalResult], object] = lambda _: None,
 ) -> tuple[dict[str, EvalResult], float]:
-    """Evaluate `requests` until `seconds` have passed, then wait for the unfinished ones.
+    """Evaluate `requests` until `seconds` have passed, then wait for the unfinished ones; `tell` gets each result at once.
 
     Returns results by id, and seconds from the first request to the last result. `lanes` is the number of lanes of all
     devices. It limits the unfinished requests, so that the wait at the end is short.
@@ -85,6 +89,7 @@ async def collect(
     async with AsyncClient(address, window=PER_LANE * lanes) as client:
         async for result in client.evaluate(source()):
             results[result.id] = result
+            tell(result)
     return results, time.monotonic() - begin
 
 
