@@ -115,6 +115,41 @@ def test_symmetric_matrices_stay_symmetric(kind: str, seed: int) -> None:
     assert not torch.equal(result, half + half.mT)
 
 
+def halves(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    first, second = tensor.chunk(2, dim=-1)
+    return first, second
+
+
+def neighbours(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return tensor[..., 0::2], tensor[..., 1::2]
+
+
+TWICE = {
+    "halves": (halves, normal(4, 10, 32).repeat(1, 1, 2)),
+    "halves of a vector": (halves, normal(32).repeat(2)),
+    "halves of cosines": (halves, torch.outer(torch.arange(40.0), uniform(16)).repeat(1, 2).cos()),
+    "neighbours": (neighbours, normal(40, 32).repeat_interleave(2, dim=-1)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("name", TWICE)
+def test_rows_that_hold_everything_twice_still_do(name: str, kind: str, seed: int) -> None:
+    parts, tensor = TWICE[name]
+    result = changed(kind, tensor, seed=seed, amplitude=16.0)
+    first, second = parts(result)
+    assert torch.equal(first, second)
+    assert not torch.equal(result, tensor)
+    assert result.shape == tensor.shape
+
+
+def test_a_row_that_holds_nearly_everything_twice_is_like_any_other() -> None:
+    tensor = normal(100, 32).repeat(1, 2)
+    tensor[99, -1] += 1
+    assert stress.trait(tensor) == Trait(free=True)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_distributions_stay_distributions(kind: str, seed: int) -> None:

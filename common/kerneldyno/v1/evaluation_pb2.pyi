@@ -244,7 +244,8 @@ class _StressKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StressKind
 
 class StressKind(_StressKind, metaclass=_StressKindEnumTypeWrapper):
     """StressKind names the change that is made to a problem's own inputs. Integers, zeros, labels, symmetric matrices, rows
-    that sum to one, sorted rows, and numbers whose sign or range has a meaning are left as they are.
+    that sum to one or hold everything twice, sorted rows, and numbers whose sign or range has a meaning are left as they
+    are.
     """
 
 STRESS_KIND_UNSPECIFIED: StressKind.ValueType  # 0

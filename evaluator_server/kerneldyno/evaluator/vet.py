@@ -188,7 +188,7 @@ def _describe(report: Report, problem: Problem, spec: EvalSpec, device: Device, 
     if twins:
         report.noise_floor = max(leaf.noise / max(leaf.typical, 1e-300) for leaf in twins)
     for tensor, what in zip(first.inputs.tensors(), found.traits, strict=True):
-        traits = [name for name in ("symmetric", "simplex") if getattr(what, name)]
+        traits = [name for name in ("symmetric", "simplex", "halves", "pairs") if getattr(what, name)]
         kept = "left alone" if not what.free else f"stressed, kept {' and '.join(traits)}" if traits else "stressed"
         shape = "x".join(map(str, tensor.shape)) or "scalar"
         report.inputs.append(f"{shape} {str(tensor.dtype).removeprefix('torch.')}: {kept}")

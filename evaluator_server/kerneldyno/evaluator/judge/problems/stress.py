@@ -3,8 +3,8 @@
 Problems draw their inputs from one distribution, often uniform on [0, 1), on which many shortcuts are right: ReLU is
 the identity, a mean is one half, products of many factors vanish, bfloat16 errors average out. Each kind of stress
 breaks one such shortcut. It keeps what candidates may rightly rely on: integers, zeros, discrete values (masks,
-labels), symmetric matrices, rows that sum to one, sorted rows. Kinds on which the reference itself fails are dropped
-(`examination`).
+labels), symmetric matrices, rows that sum to one or hold everything twice, sorted rows. Kinds on which the reference
+itself fails are dropped (`examination`).
 """
 
 from __future__ import annotations
@@ -40,6 +40,10 @@ class Trait:
     free: bool
     symmetric: bool = False
     simplex: bool = False
+    #: Each row holds everything twice: its halves are equal, or its neighbours are. Cosines and sines of rotary positions
+    #: come so, and kernels load them once.
+    halves: bool = False
+    pairs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +113,28 @@ def trait(tensor: torch.Tensor) -> Trait:
     if _means_its_sign(sample):
         return Trait(free=False)
     square = tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2]
-    return Trait(free=True, symmetric=square and bool(torch.equal(tensor, tensor.mT)))
+    symmetric = square and bool(torch.equal(tensor, tensor.mT))
+    halves, pairs = (not symmetric and _is_twice(tensor, ways) for ways in (_halves, _neighbours))
+    return Trait(free=True, symmetric=symmetric, halves=halves, pairs=pairs)
+
+
+def _halves(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the first and the second half of each row."""
+    half = tensor.shape[-1] // 2
+    return tensor[..., :half], tensor[..., half:]
+
+
+def _neighbours(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the first and the second of each pair of neighbours in a row."""
+    return tensor[..., 0::2], tensor[..., 1::2]
+
+
+def _is_twice(tensor: torch.Tensor, ways: Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]) -> bool:
+    """Return True if both parts of all rows are equal."""
+    if tensor.dim() == 0 or tensor.shape[-1] % 2 or tensor.shape[-1] < 4:
+        return False
+    sample = tensor.reshape(-1, tensor.shape[-1])[:64]
+    return torch.equal(*ways(sample)) and torch.equal(*ways(tensor))
 
 
 def _means_its_sign(sample: torch.Tensor) -> bool:
@@ -170,7 +195,7 @@ def season(
     if not held:
         return
     for flat, what in zip(sets, traits, strict=True):
-        if not what.free or what.simplex or what.symmetric:
+        if not what.free or what.simplex or what.symmetric or what.halves or what.pairs:
             continue
         draws, elements = flat.shape
         count = max(1, min(_MOST_SEASONED, int(elements * _SEASONING_SHARE)))
@@ -314,6 +339,14 @@ def _keep(tensor: torch.Tensor, changed: torch.Tensor, what: Trait) -> torch.Ten
         if torch.equal(torch.triu(changed), torch.triu(tensor)):
             changed = changed.mT  # a patch may lie below the diagonal
         return (torch.triu(changed) + torch.triu(changed, 1).mT).contiguous()
+    if what.halves:
+        first, second = _halves(changed)
+        part = second if torch.equal(first, _halves(tensor)[0]) else first  # a patch may lie in the second half
+        return torch.cat((part, part), dim=-1)
+    if what.pairs:
+        first, second = _neighbours(changed)
+        part = second if torch.equal(first, _neighbours(tensor)[0]) else first
+        return part.repeat_interleave(2, dim=-1)
     if what.simplex:
         positive = changed.abs() + torch.finfo(changed.dtype).tiny
         return positive / positive.sum(-1, keepdim=True)
