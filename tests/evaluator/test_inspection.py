@@ -6,6 +6,8 @@ The stand-ins start the program that they are given, as the tools do, and write 
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -183,6 +185,29 @@ def test_a_candidate_that_hides_the_report_is_not_finished(judge: Judge) -> None
     result = parse(judge.evaluate(ask(sanitize="SANITIZE_ALL", prologue=hides)))
     assert result.outcome == result.CORRECT, result.message
     assert [run.finished for run in result.sanitizer.runs] == [False] * 4
+
+
+def test_the_roof_of_tensor_cores_is_that_of_the_instruction_that_ran() -> None:
+    # A float16 matmul of 2048 by Triton on an H200: 2 x 2048^3 operations, none of them sparse.
+    metrics = {
+        "gpu__time_duration.sum": "26,880",
+        "smsp__cycles_elapsed.avg.per_second": "1,608,609,532.83",
+        "dram__bytes.sum.per_second": "627,000,000,000",
+        "sm__ops_path_tensor_src_fp16.sum.per_cycle_elapsed": "397,319.56",
+        "sm__ops_path_tensor_src_fp16.sum.peak_sustained": "1,081,344",
+        "sm__ops_path_tensor_op_hgmma_src_fp16_sparsity_off.sum.per_cycle_elapsed": "397,319.56",
+        "sm__ops_path_tensor_op_hgmma_src_fp16_sparsity_off.sum.peak_sustained": "540,672",
+        "sm__ops_path_tensor_op_hmma_src_fp16_dst_fp32_sparsity_off.sum.per_cycle_elapsed": "0",
+        "sm__ops_path_tensor_op_hmma_src_fp16_dst_fp32_sparsity_off.sum.peak_sustained": "360,448",
+        "sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained": "16,896",
+    }
+    table = io.StringIO()
+    csv.writer(table).writerows(
+        [["ID", "Kernel Name", *metrics], ["", "", *metrics], ["0", "matmul", *metrics.values()]]
+    )
+    (row,) = counters.read_rows(table.getvalue(), "")
+    assert row["flops"] == pytest.approx(2 * 2048**3, rel=0.01)
+    assert row["roof_share"] == pytest.approx(0.735, abs=0.005)
 
 
 def test_a_process_that_ends_under_a_tool_says_how(judge: Judge) -> None:

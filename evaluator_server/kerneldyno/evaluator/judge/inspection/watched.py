@@ -128,7 +128,9 @@ class Watcher:
         except RunnerGone:
             report = await runner.gone()
             result = verdict.ended("an inspection", report, self.limits.host)
-            return Seen(own=own, failed=f"under the tool, {result.message}: {report.logs.strip()[-_LAST:]}".removesuffix(": "))
+            return Seen(
+                own=own, failed=f"under the tool, {result.message}: {report.logs.strip()[-_LAST:]}".removesuffix(": ")
+            )
         finally:
             try:
                 await pool.discard(runner)
