@@ -60,6 +60,7 @@ def test_a_profile_can_be_required_whatever_a_request_says(fields: dict[str, Any
         ({"profile_level": KERNELS, "enable_profiling": False}, "profile_level", "PROFILE_LEVEL_KERNELS"),
         ({"profile_level": COUNTERS, "enable_profiling": False}, "profile_level", "enable_profiling is false"),
         ({"profile_level": NONE, "provenance_policy": OWN}, "provenance_policy", "PROFILE_LEVEL_NONE"),
+        ({"enable_profiling": False, "provenance_policy": OWN}, "provenance_policy", "enable_profiling is false"),
         ({"profile_level": COUNTERS, "device": {"kind": "cpu"}}, "profile_level", "device.kind is cpu"),
         ({"sanitize": pb.SANITIZE_ALL, "device": {"kind": "cpu"}}, "sanitize", "device.kind is cpu"),
         ({"sanitize": pb.SANITIZE_WINNERS, "run_performance": False}, "sanitize", "SANITIZE_ALL"),

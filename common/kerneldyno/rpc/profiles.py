@@ -58,6 +58,9 @@ def profile_faults(request: pb.EvalRequest, profiling: bool) -> Iterator[tuple[s
     if own and level == pb.PROFILE_LEVEL_NONE:
         text = "REQUIRE_OWN_KERNELS needs a profile, but profile_level is PROFILE_LEVEL_NONE; leave profile_level out"
         yield "provenance_policy", text
+    if own and level not in _PROFILED and request.HasField("enable_profiling") and not request.enable_profiling:
+        text = "REQUIRE_OWN_KERNELS needs a profile, but enable_profiling is false; leave enable_profiling out"
+        yield "provenance_policy", text
     if level == pb.PROFILE_LEVEL_NONE and request.enable_profiling:
         yield "profile_level", "is PROFILE_LEVEL_NONE, but enable_profiling is true; leave one of the two fields out"
     if level in _PROFILED and request.HasField("enable_profiling") and not request.enable_profiling:
