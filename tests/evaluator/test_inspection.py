@@ -218,12 +218,11 @@ if os.path.exists(os.environ["HOME"] + "/door"):
     os.kill(-1, 9)
     os._exit(3)
 """
-    result = parse(judge.evaluate(ask(sanitize="SANITIZE_ALL", prologue=ends)))
+    result = parse(judge.evaluate(ask(profile_level="PROFILE_LEVEL_COUNTERS", prologue=ends)))
     assert result.outcome == result.CORRECT, result.message
-    for run in result.sanitizer.runs:
-        assert not run.finished
-        assert "SIGKILL" in run.detail
-        assert "this is the last word" in run.detail
+    assert not result.counters.kernels
+    assert "SIGKILL" in result.counters.unavailable
+    assert "this is the last word" in result.counters.unavailable
 
 
 def test_a_tool_that_does_not_start_is_named(tmp_path: Path) -> None:
@@ -298,32 +297,31 @@ class ModelNew(nn.Module):
 """
 
 
+COUNTERS = {"profile_level": "PROFILE_LEVEL_COUNTERS", "backend": "torch"}
+
+
 def test_of_several_workloads_the_last_one_is_inspected(judge: Judge) -> None:
     workloads = [{"name": "small", "value_json": "8"}, {"name": "large", "value_json": "64"}]
-    changes = {"reference_code": WORKLOADS, "workloads": workloads, "backend": "torch"}
-    result = parse(judge.evaluate(request(RELU, sanitize="SANITIZE_ALL", memory_errors=LABEL, **changes)))
+    result = parse(judge.evaluate(request(RELU, reference_code=WORKLOADS, workloads=workloads, **COUNTERS)))
     assert result.outcome == result.CORRECT, result.message
     assert len(result.workloads) == 2
-    assert len(result.sanitizer.runs) == 4
-    assert sum(span.stage == pb.STAGE_PROFILING for span in result.stages) == 1
+    assert result.counters.kernels
 
 
 def test_a_backward_pass_is_inspected_as_well(judge: Judge) -> None:
-    changes = {"reference_code": WORKLOADS.replace("(rows)", "()").replace("rows", "8"), "backend": "torch"}
-    asked = request(RELU, sanitize="SANITIZE_ALL", memory_errors=LABEL, backward=True, **changes)
-    result = parse(judge.evaluate(asked))
+    reference = WORKLOADS.replace("(rows)", "()").replace("rows", "8")
+    result = parse(judge.evaluate(request(RELU, reference_code=reference, backward=True, **COUNTERS)))
     assert result.outcome == result.CORRECT, result.message
-    assert all(run.finished for run in result.sanitizer.runs), result.sanitizer
+    assert result.counters.kernels, result.counters
 
 
 def test_cases_without_a_reference_are_inspected(judge: Judge) -> None:
     code = "import torch\ndef double(x):\n    return 2 * x\n"
     cases = "import torch\ndef get_cases():\n    x = torch.ones(4)\n    return [{'inputs': [x], 'expected': 2 * x}]\n"
-    changes = {"toolkit": "kernel_simple", "entry_point": "double", "cases_code": cases, "backend": "torch"}
-    asked = request(code, reference_code="", sanitize="SANITIZE_ALL", memory_errors=LABEL, **changes)
-    result = parse(judge.evaluate(asked))
+    changes = {"toolkit": "kernel_simple", "entry_point": "double", "cases_code": cases, "reference_code": ""}
+    result = parse(judge.evaluate(request(code, **changes, **COUNTERS)))
     assert result.outcome == result.CORRECT, result.message
-    assert all(run.finished for run in result.sanitizer.runs), result.sanitizer
+    assert result.counters.kernels, result.counters
 
 
 def attack(source: str) -> dict[str, Any]:
@@ -343,9 +341,8 @@ def test_no_wall_opens_under_a_tool(judge: Judge) -> None:
 
 def test_a_wall_that_opens_under_a_tool_is_seen(judge: Judge) -> None:
     entry = corpus.read(corpus.find() / "attacks" / "E24_under_a_tool.py")
-    result = parse(
-        judge.evaluate(attack(entry.source.replace('"reads passwords"', '"x": lambda: None, "reads passwords"')))
-    )
+    asked = attack(entry.source.replace('"reads passwords"', '"x": lambda: None, "reads passwords"'))
+    result = parse(judge.evaluate({**asked, "profile_level": "PROFILE_LEVEL_NONE"}))
     assert "ESCAPED: x under a tool" in (corpus.shortfall(entry, result) or "")
 
 
