@@ -144,6 +144,15 @@ def test_rows_that_hold_everything_twice_still_do(name: str, kind: str, seed: in
     assert result.shape == tensor.shape
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_rows_that_hold_everything_four_times_still_do(kind: str, seed: int) -> None:
+    result = changed(kind, normal(40, 16).repeat_interleave(2, dim=-1).repeat(1, 2), seed=seed, amplitude=16.0)
+    for parts in (halves, neighbours):
+        first, second = parts(result)
+        assert torch.equal(first, second)
+
+
 def test_a_row_that_holds_nearly_everything_twice_is_like_any_other() -> None:
     tensor = normal(100, 32).repeat(1, 2)
     tensor[99, -1] += 1

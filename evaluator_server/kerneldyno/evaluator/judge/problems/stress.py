@@ -339,14 +339,13 @@ def _keep(tensor: torch.Tensor, changed: torch.Tensor, what: Trait) -> torch.Ten
         if torch.equal(torch.triu(changed), torch.triu(tensor)):
             changed = changed.mT  # a patch may lie below the diagonal
         return (torch.triu(changed) + torch.triu(changed, 1).mT).contiguous()
-    if what.halves:
-        first, second = _halves(changed)
-        part = second if torch.equal(first, _halves(tensor)[0]) else first  # a patch may lie in the second half
-        return torch.cat((part, part), dim=-1)
-    if what.pairs:
-        first, second = _neighbours(changed)
-        part = second if torch.equal(first, _neighbours(tensor)[0]) else first
-        return part.repeat_interleave(2, dim=-1)
+    for held, parts in ((what.halves, _halves), (what.pairs, _neighbours)):
+        if held:
+            first, second = parts(changed)
+            if torch.equal(first, parts(tensor)[0]):
+                first.copy_(second)  # a patch may lie in the second part
+            else:
+                second.copy_(first)
     if what.simplex:
         positive = changed.abs() + torch.finfo(changed.dtype).tiny
         return positive / positive.sum(-1, keepdim=True)
