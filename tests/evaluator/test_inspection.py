@@ -297,31 +297,32 @@ class ModelNew(nn.Module):
 """
 
 
-COUNTERS = {"profile_level": "PROFILE_LEVEL_COUNTERS", "backend": "torch"}
-
-
 def test_of_several_workloads_the_last_one_is_inspected(judge: Judge) -> None:
     workloads = [{"name": "small", "value_json": "8"}, {"name": "large", "value_json": "64"}]
-    result = parse(judge.evaluate(request(RELU, reference_code=WORKLOADS, workloads=workloads, **COUNTERS)))
+    changes = {"reference_code": WORKLOADS, "workloads": workloads, "backend": "torch"}
+    result = parse(judge.evaluate(request(RELU, sanitize="SANITIZE_ALL", memory_errors=LABEL, **changes)))
     assert result.outcome == result.CORRECT, result.message
     assert len(result.workloads) == 2
-    assert result.counters.kernels
+    assert len(result.sanitizer.runs) == 4
+    assert sum(span.stage == pb.STAGE_PROFILING for span in result.stages) == 1
 
 
 def test_a_backward_pass_is_inspected_as_well(judge: Judge) -> None:
-    reference = WORKLOADS.replace("(rows)", "()").replace("rows", "8")
-    result = parse(judge.evaluate(request(RELU, reference_code=reference, backward=True, **COUNTERS)))
+    changes = {"reference_code": WORKLOADS.replace("(rows)", "()").replace("rows", "8"), "backend": "torch"}
+    asked = request(RELU, sanitize="SANITIZE_ALL", memory_errors=LABEL, backward=True, **changes)
+    result = parse(judge.evaluate(asked))
     assert result.outcome == result.CORRECT, result.message
-    assert result.counters.kernels, result.counters
+    assert all(run.finished for run in result.sanitizer.runs), result.sanitizer
 
 
 def test_cases_without_a_reference_are_inspected(judge: Judge) -> None:
     code = "import torch\ndef double(x):\n    return 2 * x\n"
     cases = "import torch\ndef get_cases():\n    x = torch.ones(4)\n    return [{'inputs': [x], 'expected': 2 * x}]\n"
-    changes = {"toolkit": "kernel_simple", "entry_point": "double", "cases_code": cases, "reference_code": ""}
-    result = parse(judge.evaluate(request(code, **changes, **COUNTERS)))
+    changes = {"toolkit": "kernel_simple", "entry_point": "double", "cases_code": cases, "backend": "torch"}
+    asked = request(code, reference_code="", sanitize="SANITIZE_ALL", memory_errors=LABEL, **changes)
+    result = parse(judge.evaluate(asked))
     assert result.outcome == result.CORRECT, result.message
-    assert result.counters.kernels, result.counters
+    assert all(run.finished for run in result.sanitizer.runs), result.sanitizer
 
 
 def attack(source: str) -> dict[str, Any]:
