@@ -71,7 +71,7 @@ def worth(source: str, device: Device, draws: int) -> tuple[list[Mutant], dict[s
     """
     request = request_from_json({"id": "a", "reference_code": source, "kernel_code": "a", "backend": "torch"})
     spec = read_request(effective(request))
-    problem = toolkits()["kernelbench"].build(spec, device.torch_device, 7)
+    problem = toolkits()["kernelbench"].build(spec.problem, device.torch_device, 7)
     examination = examine(problem, spec, device)
     passing: list[Mutant] = list(LAZY)
     for _ in range(draws):

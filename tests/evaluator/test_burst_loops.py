@@ -80,7 +80,7 @@ class Witness:
 
 def staged() -> Station:
     spec = judge_harness.spec("", reference_code=REFERENCE)
-    problem = toolkits()["kernelbench"].build(spec, CPU.torch_device, 7)
+    problem = toolkits()["kernelbench"].build(spec.problem, CPU.torch_device, 7)
     place = station(draw(problem, CPU, 0), 16 * 64 * 4)
     for (x,) in place.inputs:
         x.copy_(torch.randn(16, 64))

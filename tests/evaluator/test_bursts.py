@@ -58,7 +58,7 @@ def station(inputs: Inputs, slot_bytes: int) -> Station:
 
 def bursts(seed: int = 0, reference: str = REFERENCE, *, gate: bool = False, queueable: int = 1 << 30) -> Bursts:
     spec = judge_harness.spec("", reference_code=reference, stress_inputs=True)
-    problem = toolkits()["kernelbench"].build(spec, CPU.torch_device, 7)
+    problem = toolkits()["kernelbench"].build(spec.problem, CPU.torch_device, 7)
     example = prepare(problem, spec, CPU, 0)
     place = station(example.inputs, example.slot_bytes)
     sides = SimpleNamespace(spec=spec, device=CPU, station=place, gate=object() if gate else None, record=Record())

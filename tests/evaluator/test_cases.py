@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import random
 from collections import Counter
@@ -20,7 +19,7 @@ from kerneldyno.evaluator.judge.problems.examination import examine
 from kerneldyno.evaluator.judge.problems.trial import prepare
 from kerneldyno.evaluator.judge.timing.supply import Supply
 from kerneldyno.evaluator.shared import tree
-from kerneldyno.evaluator.shared.spec import EvalSpec
+from kerneldyno.evaluator.shared.spec import EvalSpec, ProblemSpec
 from kerneldyno.evaluator.toolkits import ReferenceFailure, toolkits
 from kerneldyno.evaluator.toolkits.torch_settings import build
 from kerneldyno.v1 import evaluation_pb2 as pb
@@ -50,7 +49,7 @@ def spec(code: str = THREE, **fields: Any) -> EvalSpec:
 
 
 def built(chosen: EvalSpec) -> Any:
-    return build(toolkits()["kernel_simple"], chosen, CPU.torch_device, 5)
+    return build(toolkits()["kernel_simple"], chosen.problem, CPU.torch_device, 5)
 
 
 def judged(judge: Judge, body: str, code: str = THREE, **fields: Any) -> dict[str, Any]:
@@ -81,7 +80,7 @@ def is_timed(workload: dict[str, Any]) -> bool:
 @pytest.mark.pure
 def test_each_process_has_all_cases_and_begins_with_its_own() -> None:
     for number, size in enumerate((8, 4096, 70_000)):
-        problem = built(dataclasses.replace(spec(), workload=number))
+        problem = built(judge_harness.with_workload(spec(), number))
         assert [name for name, _ in problem.workloads] == NAMES
         assert problem.inputs(0, 1)[0].numel() == size
         assert Counter(problem.inputs(each, 1)[0].numel() for each in range(problem.cases)) == {
@@ -90,7 +89,7 @@ def test_each_process_has_all_cases_and_begins_with_its_own() -> None:
             70_000: 1,
         }
         assert all(torch.equal(problem.expected(each, (), 1), 2 * problem.inputs(each, 1)[0]) for each in range(3))
-    assert len({dataclasses.replace(spec(), workload=number).problem_key for number in range(3)}) == 3
+    assert len({judge_harness.with_workload(spec(), number).problem.key() for number in range(3)}) == 3
 
 
 @pytest.mark.pure
@@ -103,7 +102,7 @@ def test_names_of_inline_cases() -> None:
     cases = [{"inputs_json": "[1]", "expected_json": "2"}, {"inputs_json": "[2]", "expected_json": "4", "name": "two"}]
     chosen = spec("", cases=cases)
     assert [name for name, _ in built(chosen).workloads] == ["case 1", "two"]
-    assert EvalSpec.from_plain(json.loads(json.dumps(chosen.to_plain()))).cases == chosen.cases
+    assert ProblemSpec.from_plain(json.loads(json.dumps(chosen.problem.to_plain()))) == chosen.problem
 
 
 @pytest.mark.pure
@@ -127,7 +126,7 @@ def test_cases_that_cannot_be_used(code: str, words: str) -> None:
 @pytest.mark.pure
 def test_fewer_cases_than_before() -> None:
     with pytest.raises(ReferenceFailure, match="case 4 is to be timed, and there are 3"):
-        built(dataclasses.replace(spec(), workload=3))
+        built(judge_harness.with_workload(spec(), 3))
 
 
 @pytest.mark.pure
@@ -137,7 +136,7 @@ def test_names_are_cut_and_without_line_ends() -> None:
 
 
 def supply(code: str, number: int = 0) -> Supply:
-    chosen = dataclasses.replace(spec(code), workload=number)
+    chosen = judge_harness.with_workload(spec(code), number)
     problem = built(chosen)
     example = prepare(problem, chosen, CPU, 0)
     known = BuiltProblem(problem, examine(problem, chosen, CPU), Footprint(0, 0, 0, 0, 0))
@@ -224,7 +223,7 @@ async def together(*results: tuple[pb.EvalResult, bool], **fields: Any) -> tuple
 @pytest.mark.pure
 async def test_times_without_a_reference_are_counted() -> None:
     whole, asked = await together((right(1.0), True), (right(2.0), True), (right(3.0), True))
-    assert [each.workload for each in asked] == [0, 1, 2]
+    assert [each.problem.workload for each in asked] == [0, 1, 2]
     assert whole.workload_summary == pb.WorkloadSummary(total=3, timed=3)
     assert [each.workload.name for each in whole.workloads] == NAMES
     assert [each.candidate_timing.median_seconds for each in whole.workloads] == [1.0, 2.0, 3.0]
@@ -236,7 +235,7 @@ async def test_times_without_a_reference_are_counted() -> None:
 @pytest.mark.pure
 async def test_cases_that_are_late_need_one_process_together() -> None:
     whole, asked = await together((right(1.0), True), (right(0.0), False), workloads_time="0.000000001s")
-    assert [each.run_performance for each in asked] == [True, False]
+    assert [each.timing.wanted for each in asked] == [True, False]
     assert whole.outcome == pb.EvalResult.CORRECT
     assert whole.message == "all outputs of 3 workloads are right"
     assert whole.workload_summary == pb.WorkloadSummary(total=3, timed=1)

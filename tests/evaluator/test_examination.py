@@ -11,6 +11,7 @@ from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.judge.problems import stress, trial
 from kerneldyno.evaluator.judge.problems.examination import Examination, examine, warnings
 from kerneldyno.evaluator.shared import casting, tree
+from kerneldyno.evaluator.shared.enums import Precision
 from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import Problem, ReferenceFailure, toolkits
 from kerneldyno.v1 import evaluation_pb2 as pb
@@ -41,7 +42,7 @@ def get_inputs():
 def known(returned: str, *inputs: str, **changes: Any) -> tuple[Problem, EvalSpec, Examination]:
     asked = {"reference_code": reference(returned, *inputs), "stress_inputs": True, **changes}
     spec = judge_harness.spec("", **asked)
-    problem = toolkits()["kernelbench"].build(spec, CPU.torch_device, 7)
+    problem = toolkits()["kernelbench"].build(spec.problem, CPU.torch_device, 7)
     return problem, spec, examine(problem, spec, CPU)
 
 
@@ -215,10 +216,10 @@ def test_changed_inputs_of_a_problem_in_fp8_are_values_of_it() -> None:
     assert kinds(found) >= {"patch", "rows", "large"}
     for kind in found.held:
         (changed,) = trial.prepare(problem, spec, CPU, 0, found.vary(kind, CPU)).inputs.tensors()
-        assert torch.equal(casting.cast(changed, casting.FP8), changed), kind
+        assert torch.equal(casting.cast(changed, Precision.FP8), changed), kind
     inputs = trial.prepare(problem, spec, CPU, 0).inputs
     data = inputs.master.repeat(3)
     found.season(CPU, data, inputs.specs, 3)
     for draw in tree.stacked(data, inputs.specs, 3)[0]:
-        assert torch.equal(casting.cast(draw, casting.FP8), draw)
+        assert torch.equal(casting.cast(draw, Precision.FP8), draw)
         assert not torch.equal(draw, inputs.tensors()[0].reshape(-1))

@@ -177,7 +177,7 @@ IDIOMS = {
 @functools.cache  # no test changes the result
 def examined(source: str) -> tuple[EvalSpec, BuiltProblem]:
     spec = judge_harness.spec("", reference_code=source, backend="torch", stress_inputs=True)
-    problem = toolkits()["kernelbench"].build(spec, CPU.torch_device, 3)
+    problem = toolkits()["kernelbench"].build(spec.problem, CPU.torch_device, 3)
     return spec, BuiltProblem(problem, examine(problem, spec, CPU), Footprint(1, 1, 1, 0, 0))
 
 

@@ -179,7 +179,7 @@ def drawn_by(body: str, cut: tuple[bool, ...]) -> tuple[list[torch.Tensor], int]
     """Draw ten of 40 rows seven times. Return the first tensor of each, and how often all rows were drawn."""
     source = f"import torch\ndraws = []\ndef get_inputs():\n    draws.append(1)\n    return {body}\n"
     source += "class Model(torch.nn.Module):\n    def forward(self, x, *more):\n        return x\n"
-    problem: Any = toolkits()["kernelbench"].build(spec_for("", reference=source), CPU.torch_device, 1)
+    problem: Any = toolkits()["kernelbench"].build(spec_for("", reference=source).problem, CPU.torch_device, 1)
     some = Excerpted(problem, Excerpt(10, 40, cut))
     return [some.inputs(0, seed)[0] for seed in range(7)], len(problem._get_inputs.__globals__["draws"])
 

@@ -23,6 +23,7 @@ from kerneldyno.evaluator.judge.runners.lease import Lease
 from kerneldyno.evaluator.judge.timing import roofline
 from kerneldyno.evaluator.judge.timing.roofline import Roof, Work, implausible, position, work_of
 from kerneldyno.evaluator.judge.timing.rounds import Quiet
+from kerneldyno.evaluator.shared.enums import Precision
 from kerneldyno.evaluator.toolkits import Problem, toolkits
 from kerneldyno.v1 import evaluation_pb2 as pb
 from tests.evaluator import judge_harness
@@ -57,7 +58,7 @@ def built(body: str, inputs: str = "torch.randn(32, 128)", layer: str = "None") 
 
 def made(asked: dict[str, Any]) -> tuple[Problem, trial.Trial]:
     spec = judge_harness.spec("", **asked)
-    problem = toolkits()[spec.toolkit].build(spec, CPU.torch_device, 7)
+    problem = toolkits()[spec.problem.toolkit].build(spec.problem, CPU.torch_device, 7)
     return problem, trial.prepare(problem, spec, CPU, 0)
 
 
@@ -264,9 +265,9 @@ def test_a_gpu_is_measured_to_do_what_gpus_do() -> None:
     assert 1e11 < gpu.moved() < 1e14
     rates = {tier: gpu.computed(tier) for tier in roofline._TIERS}
     assert all(1e11 < rate < 1e16 for rate in rates.values()), rates
-    assert rates[pb.PRECISION_BF16] > 1.2 * rates[pb.PRECISION_FP32], rates
+    assert rates[Precision.BF16] > 1.2 * rates[Precision.FP32], rates
     if torch.cuda.get_device_capability() >= (8, 0):
-        assert rates[pb.PRECISION_TF32] > 1.2 * rates[pb.PRECISION_FP32], rates
+        assert rates[Precision.TF32] > 1.2 * rates[Precision.FP32], rates
 
 
 def test_counting_does_not_bring_dynamo_along() -> None:

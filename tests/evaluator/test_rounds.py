@@ -26,7 +26,7 @@ PLENTY = {"queued": 90, "paced": 90}
 def session(*, queued: bool = True, precision: float = 0.01) -> TimingSession:
     made = TimingSession.__new__(TimingSession)
     made._bursts = cast(Any, SimpleNamespace(regime=SimpleNamespace(queued=queued)))
-    made._candidate = cast(Any, SimpleNamespace(spec=SimpleNamespace(timing_precision=precision)))
+    made._candidate = cast(Any, SimpleNamespace(spec=SimpleNamespace(timing=SimpleNamespace(precision=precision))))
     return made
 
 

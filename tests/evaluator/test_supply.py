@@ -38,7 +38,7 @@ def get_inputs():
 
 def supply(reference: str = REFERENCE, *, stress: bool = True) -> Supply:
     spec = judge_harness.spec("", reference_code=reference, stress_inputs=stress)
-    problem = toolkits()["kernelbench"].build(spec, CPU.torch_device, 7)
+    problem = toolkits()["kernelbench"].build(spec.problem, CPU.torch_device, 7)
     example = prepare(problem, spec, CPU, 0)
     built = BuiltProblem(problem, examine(problem, spec, CPU), Footprint(0, 0, 0, 0, 0))
     inputs = example.inputs

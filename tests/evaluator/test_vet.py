@@ -88,7 +88,7 @@ def row(report: vet.Report, mutant: str) -> vet.Row:
 def passing(path: Path) -> set[str]:
     """Return the mutants that pass one nominal trial of a problem."""
     spec = vet._spec(path.read_text(), CALIBRATED)
-    built = toolkits()["kernelbench"].build(spec, CPU.torch_device, 3)
+    built = toolkits()["kernelbench"].build(spec.problem, CPU.torch_device, 3)
     this, other = (trial.prepare(built, spec, CPU, 0) for _ in range(2))
     material = materials(built, CPU, this, other)
     return {mutant.name for mutant in MUTANTS if survives(mutant, material, this, spec)}
@@ -314,7 +314,7 @@ def test_examination_is_stopped_early_where_nothing_passes(tmp_path: Path) -> No
     # This problem has almost no noise. For a softmax, one draw in a hundred is too noisy for the strongest stress, and
     # then a weaker one is tried.
     spec = vet._spec(problem(tmp_path, "x * x.abs().amax(-1, keepdim=True)").read_text(), CALIBRATED)
-    built = toolkits()["kernelbench"].build(spec, CPU.torch_device, 3)
+    built = toolkits()["kernelbench"].build(spec.problem, CPU.torch_device, 3)
     calls: list[int] = []
     expected = built.expected
     built.expected = lambda *arguments: calls.append(1) or expected(*arguments)  # type: ignore[method-assign,func-returns-value]

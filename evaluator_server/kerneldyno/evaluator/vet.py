@@ -24,7 +24,6 @@ from typing import Any
 import torch
 
 from kerneldyno.rpc.source import without_mark
-from kerneldyno.v1 import evaluation_pb2 as pb
 
 from .devices import open_device
 from .devices.base import Device
@@ -33,7 +32,18 @@ from .judge.problems.examination import Examination, examine, right, surviving
 from .judge.problems.mutants import MUTANTS, Mutant
 from .judge.problems.stress import Stress
 from .shared import tree
-from .shared.spec import EvalSpec, Limits, ToleranceRule
+from .shared.enums import Preset
+from .shared.spec import (
+    CandidateSpec,
+    ChecksSpec,
+    EvalSpec,
+    InspectionSpec,
+    Limits,
+    ProblemSpec,
+    Rules,
+    TimingSpec,
+    ToleranceRule,
+)
 from .toolkits import Problem, ReferenceFailure, toolkits
 from .toolkits.torch_settings import build
 
@@ -124,7 +134,9 @@ def vet(path: Path, device: Device, rule: ToleranceRule) -> Report:
     spec = _spec(without_mark(path.read_text(encoding="utf-8")), rule)
     try:
         seed = secrets.randbits(31)
-        problem, plain = (_build(each, device, seed) for each in (spec, replace(spec, stress_inputs=False)))
+        problem, plain = (
+            _build(each, device, seed) for each in (spec.problem, replace(spec.problem, secret_constants=False))
+        )
         found = examine(problem, spec, device)
         if _describe(report, problem, spec, device, found):
             _try_mutants(report, problem, plain, spec, device, found)
@@ -139,35 +151,19 @@ def vet(path: Path, device: Device, rule: ToleranceRule) -> Report:
 
 def _spec(source: str, rule: ToleranceRule) -> EvalSpec:
     return EvalSpec(
-        reference_code=source,
-        kernel_code="",
-        entry_point="Model",
-        backend="torch",
-        toolkit="kernelbench",
-        correct_trials=_NOMINAL_TRIALS,
-        perf_trials=0,
-        warmup=0,
-        timing_precision=0.01,
-        tolerance=rule,
-        allowed_precision=pb.PRECISION_UNSPECIFIED,
-        reference_backend=pb.REFERENCE_BACKEND_EAGER,
-        cuda_graph=False,
-        limits=Limits(0, 0, 0, 0),
-        run_performance=False,
-        enable_profiling=False,
-        stress_inputs=True,
-        provenance_policy=pb.PROVENANCE_POLICY_UNSPECIFIED,
-        cases_code="",
-        cases=(),
-        output_reuse=pb.OUTPUT_REUSE_LABEL,
-        precision=pb.PRECISION_UNSPECIFIED,
-        backward=False,
-        module_mode=pb.MODULE_MODE_UNSPECIFIED,
-        workloads=(),
+        ProblemSpec("kernelbench", source, "Model", secret_constants=True),
+        CandidateSpec("", "torch", Limits(0, 0, 0, 0)),
+        ChecksSpec(_NOMINAL_TRIALS, Rules(rule)),
+        TimingSpec(wanted=False, perf_trials=0, warmup=0),
+        InspectionSpec(profile=False),
     )
 
 
-def _build(spec: EvalSpec, device: Device, seed: int) -> Problem:
+def _under(spec: EvalSpec, rules: Rules) -> EvalSpec:
+    return replace(spec, checks=replace(spec.checks, rules=rules))
+
+
+def _build(spec: ProblemSpec, device: Device, seed: int) -> Problem:
     return build(toolkits()[spec.toolkit], spec, device.torch_device, seed)
 
 
@@ -229,8 +225,8 @@ def _try_mutants(
     # The public benchmark has neither stress nor secret parameters.
     as_public = list(MUTANTS)
     for rule, size in sorted(_PUBLIC.items(), key=lambda pair: -pair[1]):
-        tolerance = ToleranceRule(pb.Tolerance.PRESET_ALLCLOSE, size, size)
-        as_public = _passing(as_public, plain, replace(spec, stress_inputs=False, tolerance=tolerance), device)
+        tolerance = ToleranceRule(Preset.ALLCLOSE, size, size)
+        as_public = _passing(as_public, plain, _under(spec, Rules(tolerance, stress_inputs=False)), device)
         for mutant in as_public:
             setattr(rows[mutant.name], rule, True)
     report.rows = list(rows.values())
@@ -366,7 +362,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Vet the files named by `arguments`. Return 0 if all are strong, 1 if one is not, 2 if one cannot be read."""
     parsed = _parse(arguments)
-    rule = ToleranceRule(pb.Tolerance.Preset.Value(f"PRESET_{parsed.preset.upper()}"), parsed.atol, parsed.rtol)
+    rule = ToleranceRule(Preset[parsed.preset.upper()], parsed.atol, parsed.rtol)
     try:
         device = _choose(parsed.device)
         device.warm_up()

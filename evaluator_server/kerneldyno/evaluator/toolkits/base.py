@@ -19,7 +19,7 @@ import torch
 
 from ..shared.gradients import Gradients
 from ..shared.out_of_memory import asked_bytes, is_lack_of_memory, text_means_lack_of_memory
-from ..shared.spec import EvalSpec
+from ..shared.spec import ProblemSpec, TimedForm
 from ..shared.tracebacks import ErrorDescription, describe_error
 
 #: Name of a reference's source in tracebacks.
@@ -72,8 +72,9 @@ class Problem(ABC):
     #: Names of the buffers that a call in training mode changes and returns beside its output. Known once inputs have
     #: been drawn.
     buffers: Sequence[str] = ()
-    #: Names and values (JSON) of all workloads of the problem, of which this one has number `EvalSpec.workload`. A problem
-    #: with several fixed cases may name each of them here; then each is timed in a process that has it as number 0.
+    #: Names and values (JSON) of all workloads of the problem, of which this one has number `ProblemSpec.workload`. A
+    #: problem with several fixed cases may name each of them here; then each is timed in a process that has it as number
+    #: 0.
     workloads: Sequence[tuple[str, str]] = ()
     #: Number of fixed cases; None if inputs are drawn at random. Number 0 is timed, and all are checked.
     cases: int | None = None
@@ -81,11 +82,10 @@ class Problem(ABC):
     #: checks whether it is None. A runner of its own calls it, after `make_ready`.
     timed: Callable[..., Any] | None = None
 
-    #: The source of a library baseline, whose module is timed after `make_ready`; "" if the reference is timed.
-    baseline_code: str = ""
-
-    def make_ready(self, seed: int) -> None:  # noqa: B027
-        """Do what `timed` needs before its first call. Only the process that times the reference calls this."""
+    def make_ready(self, form: TimedForm) -> None:
+        """Prepare `timed` in this form. Only the process that times the reference calls this, before the first call."""
+        if form.baseline_code:
+            raise ValueError("the toolkit knows no library_baselines; leave them out")
 
     @abstractmethod
     def inputs(self, trial: int, seed: int) -> tuple[Any, ...]:
@@ -148,10 +148,10 @@ class Toolkit(ABC):
     name: str
 
     @abstractmethod
-    def build(self, spec: EvalSpec, device: torch.device, seed: int) -> Problem:
+    def build(self, spec: ProblemSpec, device: torch.device, seed: int) -> Problem:
         """Build the problem of `spec`. `seed` is secret and new. Raises ReferenceFailure."""
 
-    def sketch(self, spec: EvalSpec) -> Sketch | None:
+    def sketch(self, spec: ProblemSpec) -> Sketch | None:
         """Return what candidates of `spec` are constructed and called with, without a device; None if unknown.
 
         May raise whatever the reference raises.

@@ -101,16 +101,16 @@ class Candidate(Side):
 
     async def load(self, symbol: str, libraries: Libraries) -> None:
         """Import the source in the runner, which gets the libraries that builders have built for it."""
-        spec = self.spec
-        native = of_files(spec.kernel_files, spec.cuda_flags, spec.cpp_flags, spec.libraries)
+        given = self.spec.candidate
+        native = of_files(given.kernel_files, given.cuda_flags, given.cpp_flags, given.libraries)
         order = {
             "op": "load",
-            "source": spec.kernel_code,
-            "files": spec.kernel_files,
+            "source": given.kernel_code,
+            "files": given.kernel_files,
             "native": None if native is None else native.to_json(),
             "libraries": libraries.read(),
             "failures": libraries.failures,
-            "backend": spec.backend,
+            "backend": given.backend,
             "symbol": symbol,
         }
         answer = await self.ask(order)
@@ -248,7 +248,7 @@ class Candidate(Side):
 
     async def listing(self, *, ptx: bool, sass: bool) -> Any:
         """Ask what compilers made of the candidate's kernels. Return the harness's answer, unparsed."""
-        left = getattr(self.spec.limits, self.stage) - self._spent
+        left = getattr(self.spec.candidate.limits, self.stage) - self._spent
         seconds = min(_LISTING_SECONDS, max(0.0, left / 2))
         return await self.ask({"op": "listing", "ptx": ptx, "sass": sass, "seconds": seconds})
 
@@ -262,7 +262,7 @@ class Candidate(Side):
 
     async def _frame(self) -> wire.Frame:
         """Return the next frame, within the rest of the stage's limit. Any other event ends the evaluation."""
-        limit = getattr(self.spec.limits, self.stage)
+        limit = getattr(self.spec.candidate.limits, self.stage)
         begin, stopped = time.monotonic(), self.runner.stopped_seconds
         try:
             return await self.runner.answer(max(0.0, limit - self._spent))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from kerneldyno.v1 import evaluation_pb2 as pb
 
 from ...shared import tree
+from ...shared.enums import OutputReuse, Precision
 from ..comparison.evidence import Comparison, Mismatch
 from ..comparison.fingerprint import Fingerprint
 from ..problems import stress, trial
@@ -74,7 +75,7 @@ async def check(
 ) -> Checked:
     """Run all trials. Raises Finished if one is wrong, or else if the `first` call was."""
     spec, problem = candidate.spec, built.problem
-    nominal = spec.correct_trials if problem.cases is None else max(problem.cases, spec.correct_trials)
+    nominal = spec.checks.correct_trials if problem.cases is None else max(problem.cases, spec.checks.correct_trials)
     kinds: list[stress.Stress | None] = [None] * nominal
     # Nominal and stressed trials come in one secret order, so only their values distinguish them.
     kinds += built.examination.held
@@ -204,9 +205,9 @@ def _look_closer(
     if not trial.inputs_intact(current, station.arena):
         detail = "after the call the inputs differ from what the reference leaves"
         comparison.mismatch = Mismatch("inputs", "input mutated", detail)
-    elif not current.stress and spec.allowed_precision != pb.PRECISION_UNSPECIFIED:
+    elif not current.stress and spec.checks.rules.allowed_precision != Precision.UNSPECIFIED:
         comparison.mismatch = arithmetic.unlike_rounding(
-            built.problem, candidate.device, current, station.outputs[0], spec.allowed_precision
+            built.problem, candidate.device, current, station.outputs[0], spec.checks.rules.allowed_precision
         )
 
 
@@ -219,8 +220,8 @@ def wrong(
     if kind is not None and mismatch.kind != "output overwritten":
         detail = f"{mismatch.detail} on stress inputs ({kind.kind})"
         mismatch = replace(mismatch, detail=detail, stress=stress.CONTRACT[kind.kind])
-    if candidate.spec.training is not None:
-        mode = "training" if candidate.spec.training else "eval"
+    if candidate.spec.problem.training is not None:
+        mode = "training" if candidate.spec.problem.training else "eval"
         mismatch = replace(mismatch, detail=f"{mismatch.detail}, in {mode} mode")
     _explain(candidate, built)
     return Finished(verdict.incorrect(mismatch, number, record.report(), record.findings))
@@ -251,7 +252,7 @@ def _is_overwritten(candidate: Candidate, prints: Fingerprint, earlier: Sequence
 def _reused(candidate: Candidate, comparison: Comparison) -> None:
     """Report that a call overwrote an earlier output: as a finding or as a mismatch, as the request says."""
     record = candidate.record
-    if candidate.spec.output_reuse == pb.OUTPUT_REUSE_REJECT:
+    if candidate.spec.checks.output_reuse == OutputReuse.REJECT:
         detail = "an output changed when the candidate was called again; each call must return memory of its own"
         comparison.mismatch = Mismatch("output", "output overwritten", detail)
     elif not record.has("S30"):
@@ -267,7 +268,7 @@ def _all_there(current: trial.Trial, specs: list[tree.TensorSpec]) -> bool:
 def _explain(candidate: Candidate, built: BuiltProblem) -> None:
     """Add findings that may help to understand a wrong answer."""
     record, spec = candidate.record, candidate.spec
-    if record.precision > max(spec.allowed_precision, pb.PRECISION_FP32):
+    if record.precision > max(spec.checks.rules.allowed_precision, Precision.FP32):
         name = arithmetic.short_name(record.precision)
         evidence = (
             f"the errors look like {name} arithmetic: if the candidate computes in {name} on purpose, allowed_precision"

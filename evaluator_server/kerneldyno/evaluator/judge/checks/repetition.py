@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from kerneldyno.v1 import evaluation_pb2 as pb
 
+from ...shared.enums import MemoryErrors
 from ..comparison.evidence import Mismatch
 from ..comparison.fingerprint import Fingerprint
 from ..problems import trial
@@ -85,7 +86,7 @@ def report_memory_error(candidate: Candidate, identifier: str, seen: str, number
     """
     record, evidence = candidate.record, f"{MEMORY_RULES[identifier]}: {seen}"
     record.find(identifier, pb.Finding.SEVERITY_WARNING, evidence)
-    if candidate.spec.memory_errors == pb.MEMORY_ERRORS_REJECT:
+    if candidate.spec.checks.memory_errors == MemoryErrors.REJECT:
         mismatch = Mismatch("memory", "memory", evidence)
         raise Finished(verdict.incorrect(mismatch, number, record.report(), record.findings))
 

@@ -100,7 +100,8 @@ class Watcher:
 
     async def _watch(self, tool: wire.Frame, *, warm: bool) -> Seen:
         pool, device = self.context.pool, self.context.device
-        spec = replace(self.spec, limits=Limits(_SECONDS, _SECONDS, _SECONDS, _SECONDS))
+        limits = Limits(_SECONDS, _SECONDS, _SECONDS, _SECONDS)
+        spec = replace(self.spec, candidate=replace(self.spec.candidate, limits=limits))
         async with self.context.problems.executing(self.announce):
             trial = self.built.prepare(spec, device, 0, rough=True)
         runner = await pool.spawn(role="inspection", tool=tool)

@@ -15,9 +15,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kerneldyno.v1 import evaluation_pb2 as pb
-
 from ...devices.base import Device
+from ...shared.enums import Precision
 from ...shared.spec import EvalSpec
 from ...toolkits import Problem, toolkits
 from ...toolkits.torch_settings import TorchSettings, build
@@ -149,14 +148,14 @@ class Problems:
 
     def find(self, spec: EvalSpec) -> BuiltProblem | None:
         """Return the problem of `spec` if it is kept."""
-        return self._built.get(spec.problem_key)
+        return self._built.get(spec.examined_key)
 
     def recall(self, spec: EvalSpec) -> BuiltProblem | None:
         """Return the problem of `spec` if it is kept, and count this as a use."""
         built = self.find(spec)
         if built is not None:
             self.hits += 1
-            self._built.move_to_end(spec.problem_key)
+            self._built.move_to_end(spec.examined_key)
         return built
 
     async def get(self, spec: EvalSpec, announce: Announce) -> BuiltProblem:
@@ -164,7 +163,7 @@ class Problems:
 
         Raises ReferenceFailure, NeedsMoreError.
         """
-        key = spec.problem_key
+        key = spec.examined_key
         async with self.executing(announce):
             if (built := self.recall(spec)) is None:
                 self.misses += 1
@@ -190,7 +189,7 @@ class Problems:
 
     def forget(self, spec: EvalSpec) -> None:
         """Drop the problem of `spec`: its reference may hold memory that it should not."""
-        self._built.pop(spec.problem_key, None)
+        self._built.pop(spec.examined_key, None)
 
     @property
     def idle_bytes(self) -> int:
@@ -226,7 +225,7 @@ class Problems:
         # The seed is secret and belongs to this judge alone, so no candidate can have computed anything for it in
         # advance.
         seed = secrets.randbits(31)
-        problem = build(toolkits()[spec.toolkit], spec, device.torch_device, seed)
+        problem = build(toolkits()[spec.problem.toolkit], spec.problem, device.torch_device, seed)
         least = problem.parameter_bytes() + 2 * (problem.input_bytes() or 0)  # as drawn, and as kept
         if within is not None and least > within:
             raise NeedsMoreError(least)
@@ -262,14 +261,14 @@ class Problems:
         method = trial.Method(excerpt, self._own_precision(examined, spec, counted))
         return BuiltProblem(problem, examination, footprint, method, spares, problem.settings, seed, counted=counted)
 
-    def _own_precision(self, problem: Problem, spec: EvalSpec, counted: Counted | None) -> pb.Precision.ValueType:
+    def _own_precision(self, problem: Problem, spec: EvalSpec, counted: Counted | None) -> Precision:
         if counted is None or not counted.may_use_tf32:
-            return pb.PRECISION_UNSPECIFIED
+            return Precision.UNSPECIFIED
         try:
-            return trial.unused_precision(problem, spec, self.device, pb.PRECISION_TF32)
+            return trial.unused_precision(problem, spec, self.device, Precision.TF32)
         except Exception as error:  # the reference has no rounded form, or there is no memory for it
             _log.info("event=precision_unknown detail=%r", f"{type(error).__name__}: {error}"[:300])
-            return pb.PRECISION_UNSPECIFIED
+            return Precision.UNSPECIFIED
 
     async def count(self, built: BuiltProblem, example: trial.Trial, announce: Announce) -> Counted:
         """Return what a call of a reference consists of, and count it now if necessary. Raises OutOfMemoryError."""

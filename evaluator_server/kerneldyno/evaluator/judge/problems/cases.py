@@ -30,7 +30,7 @@ def case_of(problem: Problem, spec: EvalSpec, number: int) -> Case | None:
     total = len(problem.workloads)
     if problem.cases is None or not total:
         return None
-    at = (spec.workload + number) % total
+    at = (spec.problem.workload + number) % total
     return Case(problem.workloads[at][0], at + 1, total)
 
 

@@ -95,15 +95,15 @@ def examine(
     """
     nominal = trial.prepare(problem, spec, device, 0)
     traits = traits or [stress.trait(tensor) for tensor in nominal.inputs.tensors()]
-    found = Examination(list(traits), spec.precision)
+    found = Examination(list(traits), spec.problem.precision)
     found.noise_known = [leaf.noise_known for leaf in nominal.expected.leaves]
     if problem.cases is not None:
         return found
     passing = _look_for_weakness(problem, spec, device, nominal, found)
-    if spec.stress_inputs and any(trait.free for trait in found.traits):
+    if spec.checks.rules.stress_inputs and any(trait.free for trait in found.traits):
         passing = _hold(problem, spec, device, nominal, found, passing)
     # A line that is also right under stress is the operator itself. Allowed precision need not be detected.
-    allowed = BITS.get(spec.allowed_precision, math.inf)
+    allowed = BITS.get(spec.checks.rules.allowed_precision, math.inf)
     found.pass_all = sorted(
         mutant.name
         for mutant in passing
@@ -151,8 +151,9 @@ def _hold(
         max(_CONDITION * relative_tolerance(leaf.value.dtype), 3 * leaf.relative_noise)
         for leaf in nominal.expected.leaves
     ]
+    chosen = spec.checks.rules.stress_kinds
     for kind, amplitudes in stress.KINDS:
-        if (spec.stress_kinds and stress.CONTRACT[kind] not in spec.stress_kinds) or (discrete and kind in _MAKES_TIES):
+        if (chosen and stress.CONTRACT[kind] not in chosen) or (discrete and kind in _MAKES_TIES):
             continue
         candidates = [stress.Stress(kind, size, signed) for size in amplitudes for signed in (True, False)]
         for candidate in candidates:
@@ -321,7 +322,7 @@ def _glance(leaf: torch.Tensor) -> torch.Tensor:
 
 def _matches(expected: Expected, spec: EvalSpec, leaves: Sequence[torch.Tensor]) -> bool:
     specs = [leaf.spec for leaf in expected.leaves]
-    return compare(expected, expected.structure, specs, leaves, spec.tolerance).mismatch is None
+    return compare(expected, expected.structure, specs, leaves, spec.checks.rules.tolerance).mismatch is None
 
 
 def warnings(found: Examination) -> list[pb.Finding]:

@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from kerneldyno.v1 import evaluation_pb2 as pb
-
 from ...devices.base import Device
 from ...shared import tree
+from ...shared.enums import Precision
 from ...shared.pieces import pieces
 from ...shared.precision import round_to
 from ...toolkits import Problem
@@ -74,7 +73,7 @@ def from_another_run(
     number: int,
     inputs: Inputs,
     seed: int,
-    allowed: pb.Precision.ValueType,
+    allowed: Precision,
 ) -> Expected:
     """Make an Expected from the reference's answer and its answer to slightly moved inputs."""
     most = shake_of(values)

@@ -15,10 +15,9 @@ from typing import Any
 
 import torch
 
-from kerneldyno.v1 import evaluation_pb2 as pb
-
 from ...devices.base import Device
 from ...shared import small_floats, tree
+from ...shared.enums import Precision, Preset
 from ...shared.precision import round_to
 from ...shared.spec import EvalSpec
 from ...toolkits import Problem, ReferenceFailure
@@ -102,11 +101,15 @@ class Method:
     excerpt: Excerpt | None = None
     #: A precision in which the reference may compute by torch's settings, but does not in this process; UNSPECIFIED if
     #: there is none.
-    own_precision: pb.Precision.ValueType = pb.PRECISION_UNSPECIFIED
+    own_precision: Precision = Precision.UNSPECIFIED
 
-    def allowed(self, spec: EvalSpec, values: Sequence[torch.Tensor]) -> pb.Precision.ValueType:
+    def allowed(self, spec: EvalSpec, values: Sequence[torch.Tensor]) -> Precision:
         """Return the precision whose rounding is allowed besides float32's; UNSPECIFIED if no coarser one is."""
-        return spec.allowed_precision if coarser(spec.allowed_precision, values) else self.own_precision
+        return (
+            spec.checks.rules.allowed_precision
+            if coarser(spec.checks.rules.allowed_precision, values)
+            else self.own_precision
+        )
 
 
 def answer(
@@ -157,7 +160,7 @@ def answer(
         if not mutates and after.numel() > _WORTH_SHARING and _same_bytes(after, inputs.master):
             after = inputs.master
         block, excerpt = None, method.excerpt
-        if spec.tolerance.preset != pb.Tolerance.PRESET_CALIBRATED or like is not None:
+        if spec.checks.rules.tolerance.preset != Preset.CALIBRATED or like is not None:
             expected = expect(structure, values, None)
             if like is not None:
                 expected = expected.as_noisy_as(like)
@@ -192,7 +195,7 @@ def _answered_precisely(
     seed: int,
     structure: Any,
     values: list[torch.Tensor],
-    allowed: pb.Precision.ValueType,
+    allowed: Precision,
 ) -> Expected:
     """Make an Expected with a float64 twin of everything, or with another run if there is no twin or no memory."""
     try:
@@ -249,9 +252,7 @@ def prepare(
     return prepared
 
 
-def unused_precision(
-    problem: Problem, spec: EvalSpec, device: Device, precision: pb.Precision.ValueType
-) -> pb.Precision.ValueType:
+def unused_precision(problem: Problem, spec: EvalSpec, device: Device, precision: Precision) -> Precision:
     """Return `precision` if the reference may compute in it, but its answers are clearly finer; else UNSPECIFIED.
 
     Libraries choose an algorithm for each call, partly by the free memory. In another process the very same code may
@@ -264,11 +265,11 @@ def unused_precision(
             error, rounding = rms(leaf.value.double() - leaf.truth), rms(rounded[at] - leaf.truth)
             if error < _CLEARLY_FINER * rounding:
                 return precision
-    return pb.PRECISION_UNSPECIFIED
+    return Precision.UNSPECIFIED
 
 
 def twin_at(
-    problem: Problem, device: Device, trial: Trial, precision: pb.Precision.ValueType, change: Change | None = None
+    problem: Problem, device: Device, trial: Trial, precision: Precision, change: Change | None = None
 ) -> list[torch.Tensor] | None:
     """Return the float64 answer to a trial with every operand from outside rounded to `precision`.
 
@@ -296,7 +297,7 @@ def judge(
 ) -> Comparison:
     """Compare what a runner says it returned, and what it left in `slot`, with the expected output."""
     leaves = [leaf.spec for leaf in trial.expected.leaves]
-    return compare(trial.expected, structure, specs, tree.views(slot, leaves), spec.tolerance)
+    return compare(trial.expected, structure, specs, tree.views(slot, leaves), spec.checks.rules.tolerance)
 
 
 def judge_bytes(trial: Trial, spec: EvalSpec, slot: torch.Tensor) -> Comparison:
