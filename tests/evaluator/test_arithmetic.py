@@ -18,7 +18,7 @@ from kerneldyno.evaluator.shared import tree
 from kerneldyno.evaluator.shared.enums import Precision, Preset
 from kerneldyno.evaluator.shared.precision import round_to
 from kerneldyno.evaluator.shared.spec import ToleranceRule
-from kerneldyno.evaluator.toolkits import toolkits
+from kerneldyno.evaluator.toolkits.local import build_local
 from kerneldyno.evaluator.vet import _spec, _under
 
 pytestmark = pytest.mark.pure
@@ -55,7 +55,7 @@ def get_inputs():
 """
     plain = _spec(source, ToleranceRule(Preset.CALIBRATED))
     spec = _under(plain, replace(plain.checks.rules, allowed_precision=precision))
-    problem = toolkits()["kernelbench"].build(spec.problem, CPU.torch_device, 3)
+    problem = build_local(spec.problem, CPU, 3)
     current = trial.prepare(problem, spec, CPU, 0)
     slot = torch.zeros(current.slot_bytes, dtype=torch.uint8)
     specs = [leaf.spec for leaf in current.expected.leaves]

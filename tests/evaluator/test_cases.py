@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import torch
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.judge import workloads
 from kerneldyno.evaluator.judge.memory.footprint import Footprint
+from kerneldyno.evaluator.judge.problems.asking import T
 from kerneldyno.evaluator.judge.problems.cache import BuiltProblem
 from kerneldyno.evaluator.judge.problems.cases import with_all_cases
 from kerneldyno.evaluator.judge.problems.examination import examine
@@ -21,6 +23,7 @@ from kerneldyno.evaluator.judge.timing.supply import Supply
 from kerneldyno.evaluator.shared import tree
 from kerneldyno.evaluator.shared.spec import EvalSpec, ProblemSpec
 from kerneldyno.evaluator.toolkits import ReferenceFailure, toolkits
+from kerneldyno.evaluator.toolkits.local import build_local
 from kerneldyno.evaluator.toolkits.torch_settings import build
 from kerneldyno.v1 import evaluation_pb2 as pb
 from tests.evaluator import judge_harness
@@ -135,12 +138,19 @@ def test_names_are_cut_and_without_line_ends() -> None:
     assert [name for name, _ in built(spec(code)).workloads] == ["x" * 100, "two lines"]
 
 
-def supply(code: str, number: int = 0) -> Supply:
+async def ask(work: Callable[[], T]) -> T:
+    return work()
+
+
+async def supply(code: str, number: int = 0) -> Supply:
     chosen = judge_harness.with_workload(spec(code), number)
-    problem = built(chosen)
+    problem = build_local(chosen.problem, CPU, 5)
     example = prepare(problem, chosen, CPU, 0)
     known = BuiltProblem(problem, examine(problem, chosen, CPU), Footprint(0, 0, 0, 0, 0))
-    return Supply(known, chosen, CPU, example, example.inputs.structure, example.inputs.specs, 12, random.Random(3))
+    inputs = example.inputs
+    made = Supply(known, chosen, CPU, example, inputs.structure, inputs.specs, 12, random.Random(3))
+    await made.draw_ahead([], ask)  # it learns which cases are alike
+    return made
 
 
 @pytest.mark.pure
@@ -159,10 +169,10 @@ def supply(code: str, number: int = 0) -> Supply:
         '{"inputs": [torch.zeros(2, 2).t(), 1], "expected": torch.ones(4)}',
     ],
 )
-def test_a_timed_case_is_not_mixed_with_one_of_another_form(other: str) -> None:
+async def test_a_timed_case_is_not_mixed_with_one_of_another_form(other: str) -> None:
     own = '{"inputs": [torch.ones(4), 1], "expected": torch.full((4,), 2.0)}'
-    made = supply(GET_CASES.format(f"{own}, {other}"))
-    batch = made.take(12)
+    made = await supply(GET_CASES.format(f"{own}, {other}"))
+    batch = await made.take(12)
     for at in range(12):
         (found,) = tree.views(batch.data[at * made.set_bytes :][: made.set_bytes], made.specs)
         assert torch.equal(found, torch.ones(4))
@@ -170,12 +180,12 @@ def test_a_timed_case_is_not_mixed_with_one_of_another_form(other: str) -> None:
 
 @pytest.mark.pure
 @pytest.mark.parametrize("number", [0, 1])
-def test_cases_of_one_form_come_between_so_that_a_kept_answer_is_wrong(number: int) -> None:
+async def test_cases_of_one_form_come_between_so_that_a_kept_answer_is_wrong(number: int) -> None:
     case = '{{"inputs": [torch.full((4,), {0}.0)], "expected": torch.full((4,), {1}.0)}}'
-    made = supply(GET_CASES.format(", ".join(case.format(at, 2 * at) for at in range(3))), number)
+    made = await supply(GET_CASES.format(", ".join(case.format(at, 2 * at) for at in range(3))), number)
     seen: Counter[float] = Counter()
     for _ in range(20):
-        batch = made.take(12)
+        batch = await made.take(12)
         values = [made_set[0].item() for made_set in batch.data.view(torch.float32).view(12, -1)]
         seen.update(values)
         assert any(values[index] != number for index in batch.right) or set(values) == {number}
@@ -187,14 +197,15 @@ def test_cases_of_one_form_come_between_so_that_a_kept_answer_is_wrong(number: i
 
 @pytest.mark.pure
 def test_the_plan_knows_the_largest_case() -> None:
-    problem = built(spec(doubled((8, "float32", ""), (1 << 20, "float32", ""))))
+    problem = build_local(spec(doubled((8, "float32", ""), (1 << 20, "float32", ""))).problem, CPU, 5)
     own = Footprint(256, 256, 1024, 0, 0)
     found = with_all_cases(own, problem, spec(), CPU)
     assert (found.inputs, found.outputs, found.widest_outputs) == (256, 256, 4 << 20)
     sizes = found.sizes(CPU, 1 << 40, timed=True)
     assert (sizes.sets, sizes.slot_bytes) == (40, 256), "short calls need long bursts, whatever the other cases are"
     assert found.needed(sizes, timed=True) > own.needed(sizes, timed=True) + (4 << 20) * 8
-    assert with_all_cases(own, built(spec(doubled((8, "float32", "")))), spec(), CPU) is own
+    one = build_local(spec(doubled((8, "float32", ""))).problem, CPU, 5)
+    assert with_all_cases(own, one, spec(), CPU) is own
 
 
 def right(seconds: float) -> pb.EvalResult:

@@ -12,8 +12,10 @@ from kerneldyno.evaluator.judge.problems import stress, trial
 from kerneldyno.evaluator.judge.problems.examination import Examination, examine, warnings
 from kerneldyno.evaluator.shared import casting, tree
 from kerneldyno.evaluator.shared.enums import Precision
+from kerneldyno.evaluator.shared.running_problem import RunningProblem
 from kerneldyno.evaluator.shared.spec import EvalSpec
-from kerneldyno.evaluator.toolkits import Problem, ReferenceFailure, toolkits
+from kerneldyno.evaluator.toolkits import ReferenceFailure
+from kerneldyno.evaluator.toolkits.local import build_local
 from kerneldyno.v1 import evaluation_pb2 as pb
 from tests.evaluator import judge_harness
 
@@ -39,10 +41,10 @@ def get_inputs():
 """
 
 
-def known(returned: str, *inputs: str, **changes: Any) -> tuple[Problem, EvalSpec, Examination]:
+def known(returned: str, *inputs: str, **changes: Any) -> tuple[RunningProblem, EvalSpec, Examination]:
     asked = {"reference_code": reference(returned, *inputs), "stress_inputs": True, **changes}
     spec = judge_harness.spec("", **asked)
-    problem = toolkits()["kernelbench"].build(spec.problem, CPU.torch_device, 7)
+    problem = build_local(spec.problem, CPU, 7)
     return problem, spec, examine(problem, spec, CPU)
 
 

@@ -129,12 +129,15 @@ async def test_bursts_of_nothing_are_made_again_on_a_host_that_is_slow_but_not_f
         all_made.append(burst)
         return burst
 
+    async def familiar(count: int) -> None:
+        """Return no batch: nothing looks at it."""
+
     all_made: list[PacedBurst] = []
     timed = session()
     bursts = SimpleNamespace(
         regime=SimpleNamespace(replayed=False),
         nothing_like=tuple,
-        supply=SimpleNamespace(familiar=lambda _: None),
+        supply=SimpleNamespace(familiar=familiar),
         paced_burst=nothing,
     )
     timed._bursts = cast(Any, bursts)

@@ -31,8 +31,9 @@ from .judge.problems import trial
 from .judge.problems.examination import Examination, examine, right, surviving
 from .judge.problems.mutants import MUTANTS, Mutant
 from .judge.problems.stress import Stress
-from .shared import tree
 from .shared.enums import Preset
+from .shared.reference_failure import ReferenceFailure
+from .shared.running_problem import RunningProblem
 from .shared.spec import (
     CandidateSpec,
     ChecksSpec,
@@ -44,8 +45,7 @@ from .shared.spec import (
     TimingSpec,
     ToleranceRule,
 )
-from .toolkits import Problem, ReferenceFailure, toolkits
-from .toolkits.torch_settings import build
+from .toolkits.local import build_local
 
 #: Nominal trials that a mutant must pass before it counts as accepted and not as lucky: as many as candidates get.
 _NOMINAL_TRIALS = 5
@@ -135,7 +135,7 @@ def vet(path: Path, device: Device, rule: ToleranceRule) -> Report:
     try:
         seed = secrets.randbits(31)
         problem, plain = (
-            _build(each, device, seed) for each in (spec.problem, replace(spec.problem, secret_constants=False))
+            build_local(each, device, seed) for each in (spec.problem, replace(spec.problem, secret_constants=False))
         )
         found = examine(problem, spec, device)
         if _describe(report, problem, spec, device, found):
@@ -163,17 +163,13 @@ def _under(spec: EvalSpec, rules: Rules) -> EvalSpec:
     return replace(spec, checks=replace(spec.checks, rules=rules))
 
 
-def _build(spec: ProblemSpec, device: Device, seed: int) -> Problem:
-    return build(toolkits()[spec.toolkit], spec, device.torch_device, seed)
-
-
 def _broken(report: Report, failure: ReferenceFailure) -> None:
     error = failure.error
     report.error = Failure(failure.stage, error.type, error.message, error.traceback)
     report.verdict, report.advice = BROKEN, _ADVICE.get(failure.stage, "")
 
 
-def _describe(report: Report, problem: Problem, spec: EvalSpec, device: Device, found: Examination) -> bool:
+def _describe(report: Report, problem: RunningProblem, spec: EvalSpec, device: Device, found: Examination) -> bool:
     """Describe the problem in the report. Return True if it returns tensors, from which mutants can be made."""
     first, second = (trial.prepare(problem, spec, device, 0) for _ in range(2))
     leaves = first.expected.leaves
@@ -189,7 +185,7 @@ def _describe(report: Report, problem: Problem, spec: EvalSpec, device: Device, 
         shape = "x".join(map(str, tensor.shape)) or "scalar"
         report.inputs.append(f"{shape} {str(tensor.dtype).removeprefix('torch.')}: {kept}")
     report.stress = [_stress_name(kind) for kind in found.held]
-    report.constants_replaced = sorted(problem.state())
+    report.constants_replaced = sorted(problem.constants)
     if not leaves:
         report.notes.append("the reference returns no tensor: only numbers are compared, and no mutants are made")
     if [leaf.spec for leaf in second.expected.leaves] != [leaf.spec for leaf in leaves]:
@@ -207,7 +203,7 @@ def _stress_name(kind: Stress) -> str:
 
 
 def _try_mutants(
-    report: Report, problem: Problem, plain: Problem, spec: EvalSpec, device: Device, found: Examination
+    report: Report, problem: RunningProblem, plain: RunningProblem, spec: EvalSpec, device: Device, found: Examination
 ) -> None:
     rows = {mutant.name: Row(mutant.name, kind="lazy" if mutant.bits is None else "precision") for mutant in MUTANTS}
     passing = _passing(MUTANTS, problem, spec, device)
@@ -230,13 +226,13 @@ def _try_mutants(
         for mutant in as_public:
             setattr(rows[mutant.name], rule, True)
     report.rows = list(rows.values())
-    if problem.state():
+    if problem.constants:
         report.rows.append(_try_defaults(problem, plain, spec, device, found))
 
 
 def _passing(
     tried: Sequence[Mutant],
-    problem: Problem,
+    problem: RunningProblem,
     spec: EvalSpec,
     device: Device,
     found: Examination | None = None,
@@ -257,15 +253,15 @@ def _passing(
     return passing
 
 
-def _try_defaults(problem: Problem, plain: Problem, spec: EvalSpec, device: Device, found: Examination) -> Row:
+def _try_defaults(
+    problem: RunningProblem, plain: RunningProblem, spec: EvalSpec, device: Device, found: Examination
+) -> Row:
     """Try the parameters as they were constructed, where the judge has replaced them by secret values."""
     row = Row(_DEFAULTS, allclose_1e4=True, allclose_1e2=True)  # these rules have no secret values
     for kind in (None, *found.held):
         vary = None if kind is None else found.vary(kind, device)
         current = trial.prepare(problem, spec, device, 0, vary)
-        arguments = current.inputs.arguments(current.inputs.master.clone(), device)
-        values = tree.flatten(plain.expected(0, arguments, current.seed))[1]
-        if not right(current, spec, values):
+        if not right(current, spec, current.inputs.answered_by(plain, 0, current.seed).values):
             row.told_by = None if kind is None else kind.kind
             return row
         row.nominal = True
@@ -274,15 +270,14 @@ def _try_defaults(problem: Problem, plain: Problem, spec: EvalSpec, device: Devi
     return row
 
 
-def _look_for_randomness(report: Report, problem: Problem, spec: EvalSpec, device: Device) -> None:
+def _look_for_randomness(report: Report, problem: RunningProblem, spec: EvalSpec, device: Device) -> None:
     current = trial.prepare(problem, spec, device, 0)
     for seed, why in (
         (current.seed, "the reference answers the same inputs differently, whatever its seed"),
         (secrets.randbits(31), "the reference draws random numbers: only candidates that draw the same ones are right"),
     ):
-        arguments = current.inputs.arguments(current.inputs.master.clone(), device)
-        structure, values = tree.flatten(problem.expected(0, arguments, seed))
-        if structure != current.expected.structure or not right(current, spec, values):
+        again = current.inputs.answered_by(problem, 0, seed)
+        if again.structure != current.expected.structure or not right(current, spec, again.values):
             report.verdict, report.advice = RANDOM, why
             return
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from kerneldyno.v1 import evaluation_pb2 as pb
 
 from ..shared.enums import ReferenceBackend
+from ..shared.reference_failure import ReferenceFailure
 from ..shared.spec import EvalSpec, TimedForm
-from ..toolkits import ReferenceFailure
 from .checks.candidate import Candidate
 from .context import JudgeContext
 from .problems.cache import Announce, BuiltProblem

@@ -22,9 +22,9 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 
 from ..shared.enums import Preset
 from ..shared.out_of_memory import asked_bytes, free_bytes, held_bytes
+from ..shared.reference_failure import ReferenceFailure
 from ..shared.spec import EvalSpec
 from ..shared.tracebacks import CANDIDATE_FILE, describe_error
-from ..toolkits import ReferenceFailure
 from .beside import Beside
 from .checks import adoption, code, correctness, provenance, repetition
 from .checks.candidate import Candidate
@@ -416,8 +416,9 @@ class Lane:
 
     async def _prepare(self, built: BuiltProblem, number: int, *, rough: bool = False) -> trial.Trial:
         """Draw inputs and their answers from fresh entropy. Nothing may be compared with `rough` answers."""
-        async with self._context.problems.executing(self._announce):
-            return built.prepare(self._spec, self._context.device, number, rough=rough)
+        return await self._context.problems.execute(
+            self._announce, lambda: built.prepare(self._spec, self._context.device, number, rough=rough)
+        )
 
     async def _time(self, candidate: Candidate, built: BuiltProblem, sizes: Sizes, example: trial.Trial) -> Times:
         """Time the candidate beside all forms of its reference, and report how near it comes to the device's limits."""

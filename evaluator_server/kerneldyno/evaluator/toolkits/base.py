@@ -1,4 +1,4 @@
-"""The interface of a toolkit. Its code is trusted, runs in the judge, and never sees the candidate."""
+"""The interface of a toolkit. Its code runs where references run, and never sees the candidate."""
 
 from __future__ import annotations
 
@@ -18,39 +18,21 @@ from typing import Any
 import torch
 
 from ..shared.gradients import Gradients
-from ..shared.out_of_memory import asked_bytes, is_lack_of_memory, text_means_lack_of_memory
+from ..shared.reference_failure import REFERENCE_FILE, ReferenceFailure
 from ..shared.spec import ProblemSpec, TimedForm
-from ..shared.tracebacks import ErrorDescription, describe_error
 
-#: Name of a reference's source in tracebacks.
-REFERENCE_FILE = "reference.py"
+__all__ = [
+    "REFERENCE_FILE",
+    "Problem",
+    "ReferenceFailure",
+    "Sketch",
+    "Toolkit",
+    "run_source",
+    "to_device",
+    "unload_with",
+]
 
 _counter = itertools.count()
-
-
-class ReferenceFailure(Exception):  # noqa: N818  (a failure of the problem, not of this program)
-    """The reference, or the cases, could not be used. `stage` says where, and `error` why."""
-
-    def __init__(self, stage: str, error: BaseException) -> None:
-        super().__init__(f"{stage}: {type(error).__name__}: {error}")
-        self.stage = stage
-        self.error = describe_error(error, REFERENCE_FILE)
-        #: Whether memory ran out, and how many bytes could not be allocated; 0 if unknown.
-        self.lacked_memory: bool = (
-            error.lacked_memory if isinstance(error, ReferenceFailure) else is_lack_of_memory(error)
-        )
-        self.asked_bytes = asked_bytes(str(error)) if self.lacked_memory else 0
-
-    @classmethod
-    def from_runner(cls, stage: str, described: ErrorDescription) -> ReferenceFailure:
-        """Create one from what `describe_error` returned in a reference's runner."""
-        failure = cls(stage, RuntimeError(described.message))
-        failure.args = (f"{stage}: {described.type}: {described.message}",)
-        failure.error = described
-        # The message of a ReferenceFailure in the runner names its cause.
-        if text_means_lack_of_memory(f"{described.type}: {described.message}"):
-            failure.lacked_memory, failure.asked_bytes = True, asked_bytes(described.message)
-        return failure
 
 
 class Problem(ABC):

@@ -19,7 +19,8 @@ import torch
 from ...devices.base import Device
 from ...shared import tree
 from ...shared.enums import Precision
-from ...toolkits import Problem, ReferenceFailure
+from ...shared.reference_failure import ReferenceFailure
+from ...shared.running_problem import RunningProblem
 from ..comparison.evidence import Mismatch
 from ..comparison.rules import NOISE_FACTOR, relative_tolerance
 from ..problems import trial
@@ -54,7 +55,7 @@ def short_name(precision: Precision) -> str:
 
 
 def observed(
-    problem: Problem,
+    problem: RunningProblem,
     device: Device,
     current: Trial,
     slot: torch.Tensor,
@@ -88,7 +89,7 @@ def observed(
 
 
 def _errors(
-    problem: Problem,
+    problem: RunningProblem,
     device: Device,
     current: Trial,
     index: int,
@@ -103,7 +104,7 @@ def _errors(
 
 
 def unlike_rounding(
-    problem: Problem, device: Device, current: Trial, slot: torch.Tensor, precision: Precision
+    problem: RunningProblem, device: Device, current: Trial, slot: torch.Tensor, precision: Precision
 ) -> Mismatch | None:
     """Return a mismatch if rounding to `precision` does not explain the errors of an answer, else None."""
     current, views = _precisely_known(current, slot)
@@ -127,7 +128,7 @@ def _precisely_known(current: Trial, slot: torch.Tensor) -> tuple[Trial, list[to
 
 
 def _unlike(
-    problem: Problem,
+    problem: RunningProblem,
     device: Device,
     current: Trial,
     precision: Precision,
@@ -155,7 +156,7 @@ def _unlike(
 
 
 def limits(
-    problem: Problem,
+    problem: RunningProblem,
     device: Device,
     current: Trial,
     precision: Precision,
@@ -183,7 +184,7 @@ def limits(
 
 
 def _balanced(
-    problem: Problem,
+    problem: RunningProblem,
     device: Device,
     current: Trial,
     precision: Precision,
@@ -215,7 +216,9 @@ def _sides(error: torch.Tensor, truth: torch.Tensor, off: float) -> tuple[float,
     return found[0], found[1]
 
 
-def _runs(problem: Problem, device: Device, current: Trial, precision: Precision, index: int) -> Iterator[torch.Tensor]:
+def _runs(
+    problem: RunningProblem, device: Device, current: Trial, precision: Precision, index: int
+) -> Iterator[torch.Tensor]:
     """Yield float64 answers, each for operands moved by new random parts of half a unit of `precision`."""
     half = half_unit(precision)
     # The generator is separate, because each run of the reference resets torch's generator to the same seed.
@@ -230,11 +233,11 @@ def _runs(problem: Problem, device: Device, current: Trial, precision: Precision
 
 
 def _twin(
-    problem: Problem, device: Device, current: Trial, precision: Precision, change: Change | None = None
+    problem: RunningProblem, device: Device, current: Trial, precision: Precision, change: Change | None = None
 ) -> list[torch.Tensor]:
     """Return the float64 answer for operands of a tier; empty if there is none, or if its shapes differ."""
     try:
-        twin = trial.twin_at(problem, device, current, precision, change) or []
+        twin = trial.twin_at(problem, current, precision, change) or []
     except (ReferenceFailure, RuntimeError):  # the reference has no rounded form, so its tiers are unknown
         return []
     wanted = [leaf.spec.shape for leaf in current.expected.leaves]

@@ -57,8 +57,7 @@ async def call_first(
     """Make the first call after construction. Return how its answer compares; `check` decides what follows from that."""
     called = await candidate.call(current)
     candidate.record.launched(called.launches)
-    async with problems.executing(announce):
-        return compare_nominal(candidate, built, current, called, FIRST_CALL)
+    return await problems.execute(announce, lambda: compare_nominal(candidate, built, current, called, FIRST_CALL))
 
 
 def compare_nominal(
@@ -118,8 +117,10 @@ async def _draw(
 ) -> trial.Trial | None:
     """Prepare one trial; None if the reference fails on stressed inputs of a kind that it usually tolerates."""
     for _ in range(_REDRAWS):
-        async with problems.executing(announce):
-            current = built.prepare(candidate.spec, candidate.device, number, kind, candidate.stage_inputs)
+        current = await problems.execute(
+            announce,
+            lambda: built.prepare(candidate.spec, candidate.device, number, kind, candidate.stage_inputs),
+        )
         if kind is None or built.examination.can_tell(current.expected):
             current.stress = kind
             return current
@@ -161,35 +162,48 @@ async def _try(
     announce: Announce,
 ) -> int | _Overflown:
     """Try one trial. Return the fingerprint of its output. Raises Finished."""
-    record, spec, station = candidate.record, candidate.spec, candidate.station
     called = await candidate.call(current)
-    structure, specs = called.structure, called.specs
-    record.launched(called.launches)
-    async with problems.executing(announce):  # recognising a tier runs the reference
-        comparison = trial.judge(current, spec, structure, specs, station.outputs[0])
-        excused = False
-        if comparison.mismatch is not None and comparison.mismatch.kind == "values" and current.stress:
-            excused = _excuse(candidate, built, current, number, comparison)
-        if comparison.mismatch is not None and comparison.mismatch.kind == "non-finite" and current.stress:
-            weaker = stress.weaker(current.stress)
-            if weaker is not None and (said := overflown(spec, current, station.outputs[0])):
-                return _Overflown(comparison, said, weaker)
-        record.trials += 1
-        record.stress_trials += current.stress is not None
-        _look_closer(candidate, built, current, number, comparison)
-        if comparison.mismatch is None and _is_overwritten(candidate, prints, earlier):
-            _reused(candidate, comparison)
-        record.note(comparison)
-        # Excused elements look like coarser arithmetic than that of the other elements.
-        if _all_there(current, specs) and not excused:
-            record.precision = arithmetic.observed(
-                built.problem, candidate.device, current, station.outputs[0], record.precision
-            )
-        answer = prints.of(station.outputs[0])
+    candidate.record.launched(called.launches)
+    return await problems.execute(
+        announce, lambda: _judge_answer(candidate, built, current, called, prints, earlier, number)
+    )
+
+
+def _judge_answer(
+    candidate: Candidate,
+    built: BuiltProblem,
+    current: trial.Trial,
+    called: Called,
+    prints: Fingerprint,
+    earlier: Sequence[int | None],
+    number: int,
+) -> int | _Overflown:
+    """Judge the answer to one trial, which may ask the problem. Return its fingerprint. Raises Finished."""
+    record, spec, station = candidate.record, candidate.spec, candidate.station
+    comparison = trial.judge(current, spec, called.structure, called.specs, station.outputs[0])
+    excused = False
+    if comparison.mismatch is not None and comparison.mismatch.kind == "values" and current.stress:
+        excused = _excuse(candidate, built, current, number, comparison)
+    if comparison.mismatch is not None and comparison.mismatch.kind == "non-finite" and current.stress:
+        weaker = stress.weaker(current.stress)
+        if weaker is not None and (said := overflown(spec, current, station.outputs[0])):
+            return _Overflown(comparison, said, weaker)
+    record.trials += 1
+    record.stress_trials += current.stress is not None
+    _look_closer(candidate, built, current, number, comparison)
+    if comparison.mismatch is None and _is_overwritten(candidate, prints, earlier):
+        _reused(candidate, comparison)
+    record.note(comparison)
+    # Excused elements look like coarser arithmetic than that of the other elements.
+    if _all_there(current, called.specs) and not excused:
+        record.precision = arithmetic.observed(
+            built.problem, candidate.device, current, station.outputs[0], record.precision
+        )
+    answer = prints.of(station.outputs[0])
     if comparison.mismatch is not None:
         raise wrong(candidate, built, current.stress, number, comparison)
     record.passed += 1
-    record.layouts = specs
+    record.layouts = called.specs
     return answer
 
 
@@ -275,10 +289,10 @@ def _explain(candidate: Candidate, built: BuiltProblem) -> None:
             " can allow that; if it does not, look for a mistake"
         )
         record.find("S23", pb.Finding.SEVERITY_INFO, evidence)
-    missing = len(built.problem.state()) - record.parameters_perturbed
+    missing = len(built.problem.constants) - record.parameters_perturbed
     if missing > 0:
         evidence = (
-            f"the reference's {', '.join(sorted(built.problem.state()))[:200]} hold secret values, and {missing} of them"
+            f"the reference's {', '.join(sorted(built.problem.constants))[:200]} hold secret values, and {missing} of them"
             " have no counterpart among the candidate's parameters and buffers"
         )
         record.find("S29", pb.Finding.SEVERITY_INFO, evidence)

@@ -90,7 +90,7 @@ async def replay_as_ghost(candidate: Candidate, built: BuiltProblem, problems: P
             called = await candidate.call(current, ghost=True)
         except (Finished, RunnerGone):
             return  # without its kernels it does not even run
-        async with problems.executing(announce):
+        async with candidate.turn():
             slot = candidate.station.outputs[0]
             comparison = trial.judge(current, candidate.spec, called.structure, called.specs, slot)
         if comparison.mismatch is not None or called.launches is None:
@@ -106,8 +106,9 @@ async def replay_as_ghost(candidate: Candidate, built: BuiltProblem, problems: P
 async def _prepare(
     candidate: Candidate, built: BuiltProblem, kind: Stress | None, problems: Problems, announce: Announce
 ) -> trial.Trial:
-    async with problems.executing(announce):
-        return built.prepare(candidate.spec, candidate.device, 0, kind, candidate.stage_inputs)
+    return await problems.execute(
+        announce, lambda: built.prepare(candidate.spec, candidate.device, 0, kind, candidate.stage_inputs)
+    )
 
 
 def _differs(candidate: Candidate, current: trial.Trial, nominal: trial.Trial) -> bool:

@@ -15,8 +15,8 @@ from typing import Any, Self
 from kerneldyno.v1 import evaluation_pb2 as pb
 
 from ...shared import tree, wire
+from ...shared.running_problem import RunningProblem
 from ...shared.spec import EvalSpec
-from ...toolkits import Problem
 from ..problems.inputs import Inputs
 from ..results import verdict
 from ..results.record import Finished
@@ -38,7 +38,7 @@ _VERDICTS = (pb.EvalResult.COMPILE_ERROR, pb.EvalResult.RUNTIME_ERROR)
 class Rehearsal:
     """One candidate's rehearsal. It begins when it is entered, and has ended when it is left."""
 
-    def __init__(self, pool: Pool, architecture: str, spec: EvalSpec, problem: Problem) -> None:
+    def __init__(self, pool: Pool, architecture: str, spec: EvalSpec, problem: RunningProblem) -> None:
         """Create it.
 
         Args:
@@ -117,8 +117,8 @@ class Rehearsal:
         """Return what the candidate is constructed and called with. Raises UnsupportedValueError."""
         problem = self._problem
         return {
-            "args": tree.flatten(list(problem.init_args))[0],
-            "kwargs": tree.flatten(problem.init_kwargs)[0],
+            "args": problem.init_args,
+            "kwargs": problem.init_kwargs,
             "inputs": inputs.structure,
             "specs": [spec.to_json() for spec in inputs.specs],
             "precision": problem.precision,

@@ -19,8 +19,9 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 
 from ...devices.base import Device
 from ...shared import casting, small_floats, tree
+from ...shared.reference_failure import ReferenceFailure
+from ...shared.running_problem import RunningProblem
 from ...shared.spec import EvalSpec
-from ...toolkits import Problem, ReferenceFailure
 from ..comparison.compare import Expected, compare, is_measured
 from ..comparison.rules import relative_tolerance
 from ..results import verdict
@@ -87,7 +88,7 @@ def _generator(device: Device, seed: int) -> torch.Generator:
 
 
 def examine(
-    problem: Problem, spec: EvalSpec, device: Device, traits: Sequence[stress.Trait] | None = None
+    problem: RunningProblem, spec: EvalSpec, device: Device, traits: Sequence[stress.Trait] | None = None
 ) -> Examination:
     """Examine `problem`, or an excerpt of a large problem whose inputs have these `traits`.
 
@@ -113,7 +114,7 @@ def examine(
 
 
 def _look_for_weakness(
-    problem: Problem, spec: EvalSpec, device: Device, nominal: trial.Trial, found: Examination
+    problem: RunningProblem, spec: EvalSpec, device: Device, nominal: trial.Trial, found: Examination
 ) -> list[Mutant]:
     """Return the mutants that pass a nominal trial."""
     other = trial.prepare(problem, spec, device, 0, like=nominal.expected)  # only its values are used
@@ -127,7 +128,7 @@ def _look_for_weakness(
     return passing
 
 
-def _varies(problem: Problem, spec: EvalSpec, device: Device, nominal: trial.Trial, other: trial.Trial) -> bool:
+def _varies(problem: RunningProblem, spec: EvalSpec, device: Device, nominal: trial.Trial, other: trial.Trial) -> bool:
     """Return True if answers differ between draws. Two counts or two indices may be the same by chance."""
     answers = itertools.chain([other], (trial.prepare(problem, spec, device, 0) for _ in range(_DRAWS)))
     return any(
@@ -138,7 +139,7 @@ def _varies(problem: Problem, spec: EvalSpec, device: Device, nominal: trial.Tri
 
 
 def _hold(
-    problem: Problem,
+    problem: RunningProblem,
     spec: EvalSpec,
     device: Device,
     nominal: trial.Trial,
@@ -172,7 +173,7 @@ def _hold(
 
 
 def _borne(
-    problem: Problem,
+    problem: RunningProblem,
     spec: EvalSpec,
     device: Device,
     found: Examination,
@@ -201,7 +202,7 @@ def _overflows_soon(value: torch.Tensor) -> bool:
 
 
 def _stressed(
-    problem: Problem,
+    problem: RunningProblem,
     spec: EvalSpec,
     device: Device,
     found: Examination,
@@ -222,7 +223,7 @@ def _stressed(
 
 def surviving(
     tried: Sequence[Mutant],
-    problem: Problem,
+    problem: RunningProblem,
     spec: EvalSpec,
     device: Device,
     this: trial.Trial,
@@ -235,7 +236,7 @@ def surviving(
     `unmade` says whether mutants pass that cannot be made of these draws: a trial that cannot try a mutant does not
     fail it.
     """
-    material = materials(problem, device, this, other)
+    material = materials(problem, this, other)
     passing, too_coarse = [], False
     for mutant in tried:
         if mutant.bits is not None and too_coarse:
@@ -248,15 +249,14 @@ def surviving(
     return passing
 
 
-def materials(problem: Problem, device: Device, this: trial.Trial, other: trial.Trial) -> Material:
+def materials(problem: RunningProblem, this: trial.Trial, other: trial.Trial) -> Material:
     """Return what mutants of `this` trial are made of."""
 
     def rerun(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         region = this.inputs.master.clone()
         for view, tensor in zip(tree.views(region, this.inputs.specs), tensors, strict=True):
             small_floats.raw(view).copy_(small_floats.raw(small_floats.narrowed(tensor, view.dtype)))
-        _, values = tree.flatten(problem.expected(0, this.inputs.arguments(region, device), this.seed))
-        return _plain(values)
+        return _plain(problem.answer(0, this.inputs.structure, this.inputs.specs, region, this.seed).values)
 
     return Material(
         _plain(this.inputs.tensors()),

@@ -20,9 +20,9 @@ from weakref import WeakValueDictionary
 
 from ...devices.base import Device
 from ...shared import tree, wire
+from ...shared.reference_failure import ReferenceFailure
 from ...shared.spec import EvalSpec
 from ...shared.tracebacks import ErrorDescription
-from ...toolkits import ReferenceFailure
 from ..memory.footprint import CONTEXT_BYTES, lies_over_inputs
 from ..problems.cache import BuiltProblem
 from ..runners.handle import Runner, RunnerGone, RunnerLate, RunnerStartError

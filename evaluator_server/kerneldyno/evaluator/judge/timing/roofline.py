@@ -20,7 +20,7 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 
 from ...devices.base import Device
 from ...shared.enums import Precision
-from ...toolkits import Problem
+from ...shared.running_problem import RunningProblem
 from ..problems.cache import Announce, BuiltProblem, Problems
 from ..problems.tiers import of_dtype
 from ..problems.trial import Trial
@@ -153,11 +153,11 @@ async def place(
     return position(work, *rates, seconds)
 
 
-def work_of(problem: Problem, example: Trial, flops: int) -> Work:
+def work_of(problem: RunningProblem, example: Trial, flops: int) -> Work:
     """Return what a call like `example` moves and computes."""
     inputs = sum(spec.nbytes for spec in example.inputs.specs)
     outputs = sum(leaf.spec.nbytes for leaf in example.expected.leaves)
-    return Work(inputs, inputs + problem.parameter_bytes() + outputs, flops)
+    return Work(inputs, inputs + problem.parameter_bytes + outputs, flops)
 
 
 def _tier(seen: Precision, example: Trial) -> Precision:

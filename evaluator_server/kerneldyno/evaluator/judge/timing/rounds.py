@@ -120,7 +120,7 @@ class TimingSession:
         warm = [*self._warm_lengths(candidate.quickest_call)] * _WARM_PAIRS if bursts.regime.queued else []
         counts = [*captured, *queued, *[likely.paced] * _ROUNDS_AHEAD, *warm]
         self._likely = likely
-        await bursts.supply.draw_ahead(counts, lambda: problems.executing(announce))
+        await bursts.supply.draw_ahead(counts, problems.asking(announce))
         await candidate.settle(self._processors.chosen)
 
     def judge(self) -> None:
@@ -198,7 +198,7 @@ class TimingSession:
             for cold in (False, True):
                 await bursts.warm_up(side, self._warm_up_calls(), cold=cold)
             count = min(_FIRST_CALLS, bursts.longest)
-        first = await bursts.paced_burst(side, bursts.supply.familiar(count), cold=False)
+        first = await bursts.paced_burst(side, await bursts.supply.familiar(count), cold=False)
         return min(first.seconds)
 
     def _warm_up_calls(self) -> int:
@@ -318,7 +318,7 @@ class TimingSession:
         steps.append((pace, max(1, min(count, left["paced"]))))
 
         async def visit(part: Sequence[Any], memory: int) -> None:
-            batches = [(step, bursts.supply.take(count)) for step, count in part]
+            batches = [(step, await bursts.supply.take(count)) for step, count in part]
             for side in sides:
                 if side is self._reference:
                     await self._expect_quiet()
@@ -395,7 +395,7 @@ class TimingSession:
         bursts = self._bursts
         await self._expect_quiet()
         return await bursts.queued_burst(
-            self._reference, bursts.supply.familiar(count), 0.0, cold=cold, nothing=True, lead_in=1
+            self._reference, await bursts.supply.familiar(count), 0.0, cold=cold, nothing=True, lead_in=1
         )
 
     async def _paced_nothing(self, planned: Effort) -> list[PacedBurst]:
@@ -407,7 +407,7 @@ class TimingSession:
             await self._place(self._reference, planned)
             await self._expect_quiet()
             made = await bursts.paced_burst(
-                self._reference, bursts.supply.familiar(count), cold=planned.cold, nothing=True, lead_in=1
+                self._reference, await bursts.supply.familiar(count), cold=planned.cold, nothing=True, lead_in=1
             )
             # The burst is subtracted from every call of both sides, and kept for other candidates.
             if self._processors.is_quick() or time.monotonic() - began > patience:
@@ -441,7 +441,7 @@ class TimingSession:
     ) -> None:
         """Make a warm burst of each length. The memory of their inputs is free again when this returns."""
         bursts, reference = self._bursts, self._reference
-        batches = [bursts.supply.take(count) for count in lengths]
+        batches = [await bursts.supply.take(count) for count in lengths]
         if also_reference:
             await self._expect_quiet()
             reference.warm += [
@@ -472,7 +472,7 @@ class TimingSession:
         count = max(1, min(planned.queued, bursts.longest, self._built.queueable, LONGEST // 10))
         try:
             for _ in range(_QUEUED_ALONE):
-                batch = bursts.supply.familiar(count)
+                batch = await bursts.supply.familiar(count)
                 made = await bursts.queued_burst(
                     self._reference, batch, per_call, cold=planned.cold, lead_in=planned.lead_in
                 )
