@@ -79,6 +79,10 @@ class Device(ABC):
     def warm_up(self) -> None:
         """Initialise the device in this process, so that no candidate's first call has to."""
 
+    @abstractmethod
+    def attach_thread(self) -> None:
+        """Judge: prepare the calling thread to use the device. It may be called again."""
+
     def divide_memory(self) -> None:  # noqa: B027  (only the CPU shares its memory with the rest of the process)
         """Runner: make what an allocation costs independent of earlier work, from now on."""
 
@@ -94,14 +98,18 @@ class Device(ABC):
         """
 
     @abstractmethod
-    def new_arena(self, nbytes: int, descriptors: Sequence[int], number: int) -> Arena:
+    def new_arena(self, nbytes: int, descriptors: Sequence[int], number: int, *, grows: bool = False) -> Arena:
         """Judge: allocate memory.
 
         Args:
             nbytes: Its size.
             descriptors: The descriptors that the runner started with.
             number: Which of the runner's arenas this is, 0 or 1.
+            grows: Whether a larger one may take its place later.
         """
+
+    def leave_arena(self, reached: torch.Tensor) -> None:  # noqa: B027  (memory files are unmapped with their tensors)
+        """Runner: give up memory that `reach_arena` has returned. The judge may free it afterwards."""
 
     @abstractmethod
     def reach_arena(self, ticket: dict[str, Any], descriptors: Sequence[int], number: int) -> torch.Tensor:

@@ -39,9 +39,12 @@ class CpuDevice(Device):
     def warm_up(self) -> None:
         # One thread for both reference and candidate: the interpreter has only one, and forked OpenMP pools cause
         # problems.
-        torch.set_num_threads(1)
+        self.attach_thread()
         torch.ones(8).sum().item()
         heap.keep()
+
+    def attach_thread(self) -> None:
+        torch.set_num_threads(1)  # each thread has a number of its own
 
     def divide_memory(self) -> None:
         heap.divide()
@@ -57,8 +60,8 @@ class CpuDevice(Device):
         flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
         return [new_page(), *(os.memfd_create(f"kerneldyno-{name}", flags) for name in ("in", "out"))]
 
-    def new_arena(self, nbytes: int, descriptors: Sequence[int], number: int) -> Arena:
-        return _MemoryFileArena(nbytes, descriptors[1 + number])
+    def new_arena(self, nbytes: int, descriptors: Sequence[int], number: int, *, grows: bool = False) -> Arena:
+        return _MemoryFileArena(nbytes, descriptors[1 + number], grows=grows)
 
     def reach_arena(self, ticket: dict[str, Any], descriptors: Sequence[int], number: int) -> torch.Tensor:
         reached = torch.frombuffer(mmap.mmap(descriptors[1 + number], int(ticket["nbytes"])), dtype=torch.uint8)
@@ -96,10 +99,14 @@ class CpuDevice(Device):
 
 
 class _MemoryFileArena(Arena):
-    def __init__(self, nbytes: int, descriptor: int) -> None:
-        os.ftruncate(descriptor, nbytes)
+    def __init__(self, nbytes: int, descriptor: int, *, grows: bool) -> None:
+        # The runner may have made a file larger that grows.
+        os.ftruncate(descriptor, max(nbytes, os.fstat(descriptor).st_size))
         # The seals keep a runner from shrinking the file, which would kill the judge with SIGBUS.
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+        if not grows:
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+        elif not fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
         self._nbytes = nbytes
         self.data = torch.frombuffer(mmap.mmap(descriptor, nbytes), dtype=torch.uint8)
 

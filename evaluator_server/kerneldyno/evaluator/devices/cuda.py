@@ -82,9 +82,12 @@ class CudaDevice(Device):
         return f"{major}.{minor}"
 
     def warm_up(self) -> None:
-        torch.cuda.set_device(self.torch_device)
+        self.attach_thread()
         torch.zeros(1, device=self.torch_device).add_(1)
         self.synchronize()
+
+    def attach_thread(self) -> None:
+        torch.cuda.set_device(self.torch_device)  # without a context, the driver's own calls fail
 
     def describe(self) -> DeviceDescription:
         properties = torch.cuda.get_device_properties(self.torch_device)
@@ -116,12 +119,16 @@ class CudaDevice(Device):
     def runner_descriptors(self) -> list[int]:
         return [new_page()]
 
-    def new_arena(self, nbytes: int, descriptors: Sequence[int], number: int) -> Arena:
+    def new_arena(self, nbytes: int, descriptors: Sequence[int], number: int, *, grows: bool = False) -> Arena:
         return _DeviceArena(self, nbytes)
 
     def reach_arena(self, ticket: dict[str, Any], descriptors: Sequence[int], number: int) -> torch.Tensor:
         pointer = self.driver.reach(bytes.fromhex(ticket["handle"]))
         return torch.as_tensor(_Bytes(pointer, int(ticket["nbytes"])), device=self.torch_device)
+
+    def leave_arena(self, reached: torch.Tensor) -> None:
+        self.synchronize()
+        self.driver.leave(reached.data_ptr())
 
     def signals(self, descriptors: Sequence[int]) -> Signals:
         return Signals(descriptors[0])

@@ -53,6 +53,10 @@ class Driver:
         self._call("cuIpcOpenMemHandle_v2", ctypes.byref(pointer), handle, ctypes.c_uint(_IPC_LAZY_ENABLE_PEER_ACCESS))
         return pointer.value
 
+    def leave(self, pointer: int) -> None:
+        """Close what `reach` has opened."""
+        self._call("cuIpcCloseMemHandle", ctypes.c_uint64(pointer))
+
     def wait_value(self, stream: int, pointer: int, value: int) -> None:
         """Queue on `stream`: wait until the word at `pointer` is at least `value`."""
         self._call(

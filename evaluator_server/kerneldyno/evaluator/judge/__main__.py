@@ -36,6 +36,7 @@ def main() -> int:
     parser.add_argument("--number", type=int, default=0, help="the device's number among those of its server")
     parser.add_argument("--devices", type=int, default=1, help="the number of devices of its server")
     parser.add_argument("--memory-bytes", type=int, default=0, help="host memory of one candidate; 0 derives it")
+    parser.add_argument("--reference-seconds", type=float, default=120.0, help="limit for one call of a reference")
     parser.add_argument("--exit-with-parent", type=int, default=0, metavar="PID")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")
@@ -60,12 +61,10 @@ def _serve(args: argparse.Namespace) -> int:
     import torch
 
     from ..devices import hostmemory, open_device
-    from ..toolkits import toolkits
     from .comparison import fused
     from .service import Service, Settings
 
     gc.enable()
-    toolkits()  # a plug-in that cannot be imported must stop the judge now, not fail every request
     zygote = socket.socket(fileno=args.zygote_fd)
     device = open_device("cpu:0" if args.device.startswith("cpu") else "cuda:0")
     device.warm_up()
@@ -86,6 +85,7 @@ def _serve(args: argparse.Namespace) -> int:
         spares=args.spares,
         memory_bytes=args.memory_bytes or _fair_memory(device.kind, args.lanes + args.spares),
         version=VERSION,
+        reference_seconds=args.reference_seconds,
         share=(args.number, args.devices),
     )
     return asyncio.run(Service(settings, device, zygote).serve(socket.socket(fileno=args.control_fd)))

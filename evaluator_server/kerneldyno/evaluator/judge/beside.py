@@ -16,7 +16,7 @@ from ..shared.reference_failure import ReferenceFailure
 from ..shared.spec import EvalSpec, TimedForm
 from .checks.candidate import Candidate
 from .context import JudgeContext
-from .problems.cache import Announce, BuiltProblem
+from .problems.cache import BuiltProblem
 from .problems.trial import Trial
 from .results import verdict
 from .results.record import Record
@@ -40,7 +40,6 @@ class Beside:
     sizes: Sizes
     example: Trial
     full_queues: bool
-    announce: Announce
     #: Waits for the lease and measures.
     measure: Callable[[TimingSession], Awaitable[Measured]]
 
@@ -58,7 +57,7 @@ class Beside:
                 same_pace=same_pace,
                 other_kernels=spec.timing.form.has_other_kernels,
             )
-            await session.prepare(context.problems, self.announce)
+            await session.prepare(context.problems)
             measured = await self.measure(session)
         async with context.pool.lease.work():
             session.judge()

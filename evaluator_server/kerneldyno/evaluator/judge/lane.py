@@ -35,7 +35,7 @@ from .inspection import inspect as inspection
 from .inspection.watched import Watcher
 from .memory import footprint
 from .problems import examination, trial
-from .problems.cache import Announce, BuiltProblem, NeedsMoreError
+from .problems.cache import BuiltProblem, NeedsMoreError
 from .results import verdict
 from .results.record import Finished, Record
 from .results.stages import Stages
@@ -77,7 +77,7 @@ class Lane:
         context: JudgeContext,
         spec: EvalSpec,
         tell: Callable[[pb.Stage.ValueType], None],
-        announce: Announce,
+        parsing: Callable[[str], Awaitable[None]],
         libraries: Libraries = NONE,
         *,
         alone: bool = False,
@@ -95,7 +95,8 @@ class Lane:
         #: Bytes that the evaluation is planned to take, the part of these that is not the candidate's own, and what the
         #: candidate's process keeps for the judge. 0 before they are known.
         self._planned = self._beside = self._kept = 0
-        self._announce = announce
+        #: Tells the server when this process begins and ends to parse the source, which might kill it.
+        self._parsing = parsing
         self._stages = Stages(tell)
         self._record = Record()
         self._candidate: Candidate | None = None
@@ -289,13 +290,13 @@ class Lane:
         self._enter(pb.STAGE_COMPILING)
         await candidate.construct(built.problem)
         # It compiles and tunes kernels. `adoption` decides what follows if its answer is wrong.
-        first = await correctness.call_first(candidate, built, trials[0], context.problems, self._announce)
+        first = await correctness.call_first(candidate, built, trials[0], context.problems)
         del trials
         self._enter(pb.STAGE_CHECKING)
-        checked = await adoption.check(candidate, built, first, context.problems, self._announce)
+        checked = await adoption.check(candidate, built, first, context.problems)
         last = checked.last
         provenance.check_launches(candidate)
-        await repetition.repeat(candidate, built, checked, context.problems, self._announce)
+        await repetition.repeat(candidate, built, checked, context.problems)
         record.findings += examination.warnings(built.examination)
         times = await self._time(candidate, built, sizes, last) if spec.timing.wanted else None
         profile = None
@@ -303,7 +304,7 @@ class Lane:
             self._enter(pb.STAGE_PROFILING)
             profile = await provenance.profile(candidate, last)
         candidate.enter(pb.STAGE_CHECKING)
-        await provenance.replay_as_ghost(candidate, built, context.problems, self._announce)
+        await provenance.replay_as_ghost(candidate, built, context.problems)
         if not spec.inspection.profile and spec.candidate.backend != "torch":
             await provenance.survey(candidate, last)
         kernels = await code.listing(candidate)
@@ -311,7 +312,7 @@ class Lane:
         result = verdict.correct(record.report(), record.passed, record.findings, times, profile, kernels)
         if inspection.is_wanted(spec, result, self.workloads):
             await self._end()
-            watcher = Watcher(context, spec, built, self._libraries, limits, self._announce)
+            watcher = Watcher(context, spec, built, self._libraries, limits)
             self._stages.enter(pb.STAGE_PROFILING)
             result = await inspection.inspect(watcher, result, record)
         return result
@@ -319,7 +320,7 @@ class Lane:
     async def _parse(self) -> None:
         """Reject a source that is not Python before a process is started for it. Parsing executes none of it."""
         # If a source kills the parser, the server must blame this attempt and no other.
-        await self._announce.tell("begin")
+        await self._parsing("begin")
         try:
             with warnings.catch_warnings(action="ignore"):
                 ast.parse(self._spec.candidate.kernel_code, CANDIDATE_FILE)
@@ -329,7 +330,7 @@ class Lane:
         except (ValueError, RecursionError, MemoryError):
             return  # its own process will report it
         finally:
-            await self._announce.tell("end")
+            await self._parsing("end")
 
     async def _needs_full_queues(self, built: BuiltProblem, example: trial.Trial) -> bool:
         """Return True if either side may use several streams or launches many kernels.
@@ -342,33 +343,30 @@ class Lane:
         if not (spec.timing.wanted and context.device.quick_start_environment):
             return False
         with contextlib.suppress(torch.OutOfMemoryError):
-            counted = await context.problems.count(built, example, self._announce)
+            counted = await context.problems.count(built, example)
             return counted.kernels > context.device.quick_start_launches
         return False
 
     async def _meet(self) -> BuiltProblem:
         """Return the problem. An unknown problem is run now for the first time, with a memory limit of its own."""
-        context, announce = self._context, self._announce
+        context = self._context
         if self._alone:
-            announce.within = context.ledger.capacity
-            return await context.problems.get(self._spec, announce)
+            return await context.problems.get(self._spec, context.ledger.capacity)
         # The problem may be dropped during a wait. A problem that is not kept is only built with memory admitted for
         # it.
-        built = context.problems.recall(self._spec) or await self._meet_first()
-        announce.within = built.footprint.judged_at_most
-        return built
+        return context.problems.recall(self._spec) or await self._meet_first()
 
     async def _meet_first(self) -> BuiltProblem:
-        context, announce = self._context, self._announce
+        context = self._context
         nbytes = footprint.unknown(context.ledger.capacity)
         while True:
-            async with context.ledger.admit(nbytes, self._wait_for_memory) as announce.within:
-                await self._make_room(announce.within)
+            async with context.ledger.admit(nbytes, self._wait_for_memory) as within:
+                await self._make_room(within)
                 self._stages.enter(pb.STAGE_PREPARING)
                 try:
-                    return await context.problems.get(self._spec, announce)
+                    return await context.problems.get(self._spec, within)
                 except NeedsMoreError as more:
-                    if announce.within == context.ledger.capacity:
+                    if within == context.ledger.capacity:
                         raise
                     nbytes = _FIRST_TIMES * more.nbytes
 
@@ -391,7 +389,7 @@ class Lane:
             return
         async with context.pool.lease.work():
             context.device.clear()
-            while is_short() and (await context.references.end_one() or context.problems.drop_one()):
+            while is_short() and (await context.references.end_one() or await context.problems.rest_one()):
                 context.device.clear()
 
     async def _clear_device(self) -> None:
@@ -400,7 +398,7 @@ class Lane:
         async with context.pool.lease.work():
             await context.references.clear()
             await context.pool.end_left_over()
-            context.problems.clear()
+            await context.problems.clear()
             gc.collect()
             context.device.clear()
             left = context.device.allocated_bytes()
@@ -417,7 +415,7 @@ class Lane:
     async def _prepare(self, built: BuiltProblem, number: int, *, rough: bool = False) -> trial.Trial:
         """Draw inputs and their answers from fresh entropy. Nothing may be compared with `rough` answers."""
         return await self._context.problems.execute(
-            self._announce, lambda: built.prepare(self._spec, self._context.device, number, rough=rough)
+            lambda: built.prepare(self._spec, self._context.device, number, rough=rough)
         )
 
     async def _time(self, candidate: Candidate, built: BuiltProblem, sizes: Sizes, example: trial.Trial) -> Times:
@@ -428,13 +426,11 @@ class Lane:
         def measure(session: TimingSession) -> Awaitable[Measured]:
             return self._measure(candidate, session)
 
-        beside = Beside(context, candidate, built, sizes, example, self._full_queues, self._announce, measure)
+        beside = Beside(context, candidate, built, sizes, example, self._full_queues, measure)
         times = await beside.times(spec, self._record)
         baselines = await beside.baselines(spec, lambda: self._make_room(built.footprint.judged))
         seconds = times.candidate_timing.median_seconds
-        placed = await roofline.place(
-            context.roof, built, context.problems, self._announce, example, self._record, seconds
-        )
+        placed = await roofline.place(context.roof, built, context.problems, example, self._record, seconds)
         return replace(times, roofline=placed, baselines=baselines)
 
     async def _measure(self, candidate: Candidate, session: TimingSession) -> Measured:

@@ -19,6 +19,7 @@ import triton
 from kerneldyno.v1 import evaluation_pb2 as pb
 from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
 
+from ..devices import hostmemory
 from ..devices.base import Device, DeviceDescription
 from ..shared import wire
 from ..shared.spec import EvalSpec
@@ -30,7 +31,8 @@ from .hygiene import Hygiene, SickDeviceError
 from .lane import Lane, LeakError
 from .memory.footprint import CONTEXT_BYTES
 from .memory.ledger import Ledger, lacked_memory
-from .problems.cache import Announce, Problems
+from .problems.cache import Problems
+from .problems.process import Bounds
 from .request import read_request
 from .results import verdict
 from .runners import ladder
@@ -43,6 +45,8 @@ _log = logging.getLogger("kerneldyno.judge")
 
 #: Least device memory to plan with, in bytes, even if less is free when the judge starts.
 _LEAST_ROOM = 1 << 30
+#: A problem's process may take this part of the host's memory that is available when the judge starts.
+_HOST_PARTS = 4
 
 #: Exit statuses (0 means that the server ended the judge): it must not serve; the device of this process is broken.
 EXIT_FATAL = 3
@@ -60,6 +64,8 @@ class Settings:
     spares: int
     memory_bytes: int
     version: str
+    #: Limit for one call of a reference, or for building it, in seconds.
+    reference_seconds: float
     #: The device's number among those of its server, and their count.
     share: tuple[int, int]
 
@@ -78,10 +84,11 @@ class Service:
             memory_bytes=settings.memory_bytes,
             devices=settings.share[1],
         )
-        # Count a candidate and its reference in each lane, and the spares.
-        contexts = (2 * settings.lanes + settings.spares) * CONTEXT_BYTES if device.kind == "cuda" else 0
+        # Count a candidate, its reference and its problem in each lane, and the spares.
+        contexts = (3 * settings.lanes + settings.spares) * CONTEXT_BYTES if device.kind == "cuda" else 0
         ledger = Ledger(max(_LEAST_ROOM, device.room_bytes() - contexts))
-        problems = Problems(device, self._pool.lease)
+        host_bytes = max(settings.memory_bytes, hostmemory.allowance() // _HOST_PARTS)
+        problems = Problems(device, self._pool, Bounds(settings.reference_seconds, host_bytes))
         processors = Processors(settings.share, roams=device.kind == "cuda", near=device.near_processors())
         references = References(device, self._pool, processors)
         self._context = JudgeContext(
@@ -196,10 +203,10 @@ class Service:
             libraries = Libraries.from_json(frame.get("libraries", {}))
 
             async def evaluate_one(each: EvalSpec) -> tuple[pb.EvalResult, Sequence[tuple[str, str]]]:
-                lane = Lane(self._context, each, tell, Announce(execute), libraries)
+                lane = Lane(self._context, each, tell, execute, libraries)
                 result = await lane.evaluate()
                 if lacked_memory(result) and not lane.had_enough:
-                    lane = Lane(self._context, each, tell, Announce(execute), libraries, alone=True)
+                    lane = Lane(self._context, each, tell, execute, libraries, alone=True)
                     result = await lane.evaluate()
                 return result, lane.workloads
 
@@ -238,7 +245,13 @@ class Service:
     def _check_idle(self) -> None:
         """If nothing is going on, check that all memory was freed."""
         references = len(self._context.references)
-        if self._lanes or references or self._pool.spares_ready < self._settings.spares or self._hygiene is None:
+        if (
+            self._lanes
+            or references
+            or self._context.problems.alive
+            or self._pool.spares_ready < self._settings.spares
+            or self._hygiene is None
+        ):
             return
         try:
             self._hygiene.check_idle()
@@ -260,6 +273,7 @@ class Service:
                 }
             )
             await self._context.references.expire()
+            await problems.expire()
             await self._context.pool.expire()
             self._check_idle()
             await asyncio.sleep(1)

@@ -30,6 +30,7 @@ from . import sandbox
 PROGRAMS = {
     "runner": ".harness",
     "inspection": ".inspection",
+    "problem": ".problem",
     "rehearsal": ".rehearsal",
     "scout": ".scout",
     "sketch": ".sketch",

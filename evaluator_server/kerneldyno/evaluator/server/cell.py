@@ -88,6 +88,7 @@ class CellSettings:
         """Return the judge's whole command line."""
         own = [f"--control-fd={control_fd}", f"--zygote-fd={zygote_fd}"]
         size = [f"--lanes={self.lanes}", f"--spares={self.spares}", f"--node-id={self.node_id}"]
+        size.append(f"--reference-seconds={self.reference_seconds}")
         share = [f"--number={self.share[0]}", f"--devices={self.share[1]}"]
         return [*self.judge_command, *own, *size, *share, f"--sandbox={self.sandbox}", *self._common()]
 

@@ -16,6 +16,9 @@ import torch
 from .gradients import Gradients
 from .tree import TensorSpec
 
+#: Numbers of the arenas between the judge and a problem's process: for what a call is made with, and what it returned.
+INBOX, OUTBOX = 0, 1
+
 
 @dataclass(frozen=True, slots=True)
 class Counted:
@@ -79,6 +82,9 @@ class RunningProblem(ABC):
     cases: int | None
     #: Constant parameters and buffers that hold secret values, by name.
     constants: Mapping[str, torch.Tensor]
+    #: Bytes of memory that is shared with its process; and when it was asked last (monotonic, seconds).
+    arena_bytes: int = 0
+    last_asked: float = 0.0
     #: Size in bytes of all parameters and buffers, and of one input set as far as it is known beforehand.
     parameter_bytes: int
     input_bytes: int | None
@@ -87,7 +93,7 @@ class RunningProblem(ABC):
     def draw(self, number: int, seed: int) -> tuple[Any, list[torch.Tensor]]:
         """Draw the arguments of one call, or return those of a fixed case, as a structure and tensors.
 
-        Raises ReferenceFailure.
+        The tensors may be used until the problem is asked again. Raises ReferenceFailure.
         """
 
     @abstractmethod
@@ -132,12 +138,23 @@ class RunningProblem(ABC):
 
     @abstractmethod
     def values(self, parts: Sequence[Part]) -> list[torch.Tensor]:
-        """Return parts of parameters and buffers, flat, as raw numbers (`small_floats.raw`)."""
+        """Return parts of parameters and buffers, flat, as raw numbers (`small_floats.raw`).
+
+        They may be used until the problem is asked again.
+        """
 
     @property
     @abstractmethod
     def held_bytes(self) -> int:
         """Device memory in bytes that it keeps between calls, with its parameters; 0 where it is not counted."""
 
-    def close(self) -> None:  # noqa: B027  (only a process must be ended)
-        """Give up what it holds."""
+    @property
+    def is_alive(self) -> bool:
+        """True if it can be asked without making a process for it first."""
+        return True
+
+    async def rest(self) -> None:  # noqa: B027  (there may be no process to end)
+        """End its process, which holds memory. It is made again when the problem is asked for the next time."""
+
+    def limit(self, nbytes: int) -> None:  # noqa: B027  (there may be no process to limit)
+        """Let its process have so many bytes of device memory."""

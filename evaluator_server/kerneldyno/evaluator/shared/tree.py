@@ -207,6 +207,31 @@ def rebuild(structure: Any, tensors: Sequence[torch.Tensor], device: torch.devic
     return device if content != "cpu" else torch.device("cpu")
 
 
+def numbers(structure: Any) -> list[int]:
+    """Return the numbers of the tensors in a structure, in its order.
+
+    Raises UnsupportedValueError if `flatten` cannot have made it; somebody may have sent it.
+    """
+    if structure is None or isinstance(structure, bool | int | float | str):
+        return []
+    if isinstance(structure, list):
+        return [number for part in structure for number in numbers(part)]
+    match structure:
+        case {"tensor": int(number), **rest} if not rest and type(number) is int:
+            return [number]
+        case {"tuple": [*parts], **rest} if not rest:
+            return [number for part in parts for number in numbers(part)]
+        case {"dict": [*pairs], **rest} if not rest and all(
+            isinstance(pair, list) and len(pair) == 2 for pair in pairs
+        ):
+            return [number for pair in pairs for part in pair for number in numbers(part)]
+        case {"dtype": str(name), **rest} if not rest and isinstance(getattr(torch, name, None), torch.dtype):
+            return []
+        case {"device": str(), **rest} if not rest:
+            return []
+    raise UnsupportedValueError("a structure that no value has")
+
+
 def layout(specs: Sequence[TensorSpec]) -> tuple[list[int], int]:
     """Return the offset of each tensor in a region, and the region's size, in bytes (never 0)."""
     offsets: list[int] = []

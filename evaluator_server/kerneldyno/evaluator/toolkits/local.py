@@ -7,6 +7,7 @@ the reference's settings of torch apart from those of the process.
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,13 +22,20 @@ from ..shared.spec import ProblemSpec
 from . import toolkits, torch_settings
 from .counting import count
 
+#: If more than this is held, in bytes, it is worth the time to look for reference cycles.
+_MUCH_BYTES = 1 << 30
+
 
 class LocalProblem(RunningProblem):
     """One built problem whose reference runs in this process."""
 
-    def __init__(self, problem: torch_settings.OwnSettingsProblem, device: Device) -> None:
-        """Take over a problem that was just built. Raises ReferenceFailure if its constructor's arguments cannot travel."""
+    def __init__(self, problem: torch_settings.OwnSettingsProblem, device: Device, before: int = 0) -> None:
+        """Take over a problem that was just built. Raises ReferenceFailure if its constructor's arguments cannot travel.
+
+        `before` is the device memory in bytes that this process had allocated before.
+        """
         self._problem = problem
+        self._before = before
         self._device = device
         self.symbol, self.instantiate = problem.symbol, problem.instantiate
         self.init_seed, self.precision, self.training = problem.init_seed, problem.precision, problem.training
@@ -117,13 +125,16 @@ class LocalProblem(RunningProblem):
 
     @property
     def held_bytes(self) -> int:
-        return self._device.allocated_bytes()
+        if self._device.allocated_bytes() - self._before > _MUCH_BYTES:
+            gc.collect()  # memory that only reference cycles hold is not kept
+        return self._device.allocated_bytes() - self._before
 
 
 def build_local(spec: ProblemSpec, device: Device, seed: int) -> LocalProblem:
     """Build the problem of `spec` in this process under a secret `seed`. Raises ReferenceFailure."""
+    before = device.allocated_bytes()
     problem = torch_settings.build(toolkits()[spec.toolkit], spec, device.torch_device, seed)
-    return LocalProblem(problem, device)
+    return LocalProblem(problem, device, before)
 
 
 def store(tensors: Sequence[torch.Tensor], specs: Sequence[tree.TensorSpec], region: torch.Tensor) -> None:

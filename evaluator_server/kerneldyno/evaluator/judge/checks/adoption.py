@@ -10,7 +10,7 @@ from __future__ import annotations
 from kerneldyno.v1 import evaluation_pb2 as pb
 
 from ..comparison.evidence import Comparison
-from ..problems.cache import Announce, BuiltProblem, Problems
+from ..problems.cache import BuiltProblem, Problems
 from ..results.record import Finished
 from . import correctness
 from .candidate import Candidate
@@ -20,9 +20,7 @@ from .correctness import Checked
 _WRONG_VALUES = ("values", "non-finite", "precision")
 
 
-async def check(
-    candidate: Candidate, built: BuiltProblem, first: Comparison, problems: Problems, announce: Announce
-) -> Checked:
+async def check(candidate: Candidate, built: BuiltProblem, first: Comparison, problems: Problems) -> Checked:
     """Check the outputs. Check a wrong candidate once more with the reference's parameters, if it has others.
 
     Args:
@@ -30,7 +28,6 @@ async def check(
         built: Its problem.
         first: How the answer to that call compares.
         problems: The judge's problems.
-        announce: Tells the server when the reference executes.
 
     Raises:
         Finished: An output is wrong.
@@ -38,12 +35,12 @@ async def check(
     record = candidate.record
     before = list(record.findings)
     try:
-        return await correctness.check(candidate, built, first, problems, announce)
+        return await correctness.check(candidate, built, first, problems)
     except Finished as wrong:
         if wrong.result.incorrect.kind not in _WRONG_VALUES:
             raise
         try:
-            adopted = await candidate.adopt(built.problem, problems.asking(announce))
+            adopted = await candidate.adopt(built.problem, problems.execute)
         except Finished:
             raise wrong from None  # it cannot be constructed again, so the first verdict stands
         if not adopted.given:
@@ -61,7 +58,7 @@ async def check(
         " (are they created in another order?), and were given the reference's values"
     )
     record.find("S29", pb.Finding.SEVERITY_INFO, evidence)
-    current = await problems.execute(announce, lambda: built.prepare(candidate.spec, candidate.device, 0))
-    first = await correctness.call_first(candidate, built, current, problems, announce)
+    current = await problems.execute(lambda: built.prepare(candidate.spec, candidate.device, 0))
+    first = await correctness.call_first(candidate, built, current, problems)
     del current
-    return await correctness.check(candidate, built, first, problems, announce)
+    return await correctness.check(candidate, built, first, problems)

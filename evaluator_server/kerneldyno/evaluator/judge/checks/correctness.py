@@ -18,7 +18,7 @@ from ...shared.enums import OutputReuse, Precision
 from ..comparison.evidence import Comparison, Mismatch
 from ..comparison.fingerprint import Fingerprint
 from ..problems import stress, trial
-from ..problems.cache import Announce, BuiltProblem, Problems
+from ..problems.cache import BuiltProblem, Problems
 from ..problems.cases import case_of
 from ..results import verdict
 from ..results.record import Finished
@@ -51,13 +51,11 @@ class Checked:
     answer: int
 
 
-async def call_first(
-    candidate: Candidate, built: BuiltProblem, current: trial.Trial, problems: Problems, announce: Announce
-) -> Comparison:
+async def call_first(candidate: Candidate, built: BuiltProblem, current: trial.Trial, problems: Problems) -> Comparison:
     """Make the first call after construction. Return how its answer compares; `check` decides what follows from that."""
     called = await candidate.call(current)
     candidate.record.launched(called.launches)
-    return await problems.execute(announce, lambda: compare_nominal(candidate, built, current, called, FIRST_CALL))
+    return await problems.execute(lambda: compare_nominal(candidate, built, current, called, FIRST_CALL))
 
 
 def compare_nominal(
@@ -69,9 +67,7 @@ def compare_nominal(
     return comparison
 
 
-async def check(
-    candidate: Candidate, built: BuiltProblem, first: Comparison, problems: Problems, announce: Announce
-) -> Checked:
+async def check(candidate: Candidate, built: BuiltProblem, first: Comparison, problems: Problems) -> Checked:
     """Run all trials. Raises Finished if one is wrong, or else if the `first` call was."""
     spec, problem = candidate.spec, built.problem
     nominal = spec.checks.correct_trials if problem.cases is None else max(problem.cases, spec.checks.correct_trials)
@@ -84,10 +80,10 @@ async def check(
     prints = Fingerprint(candidate.device)
     for number, kind in enumerate(kinds):
         candidate.case = case_of(problem, spec, number)
-        current = await _draw(candidate, built, kind, number, problems, announce)
+        current = await _draw(candidate, built, kind, number, problems)
         if current is None:
             continue
-        tried = await _try(candidate, built, current, prints, earlier, number, problems, announce)
+        tried = await _try(candidate, built, current, prints, earlier, number, problems)
         if kind is None and number % (problem.cases or 1) == 0:
             assert isinstance(tried, int)
             last, answer = current.outline() if built.spares_inputs else current, tried
@@ -96,7 +92,7 @@ async def check(
         if isinstance(tried, _Overflown):
             assert kind is not None
             earlier = [None]
-            tried, aliased = await _try_weaker(candidate, built, kind, tried, prints, number, problems, announce)
+            tried, aliased = await _try_weaker(candidate, built, kind, tried, prints, number, problems)
         # An output that shares memory with inputs changes with them.
         earlier = [None if aliased else tried, *earlier[:1]]
     candidate.case = case_of(problem, spec, 0)
@@ -113,12 +109,10 @@ async def _draw(
     kind: stress.Stress | None,
     number: int,
     problems: Problems,
-    announce: Announce,
 ) -> trial.Trial | None:
     """Prepare one trial; None if the reference fails on stressed inputs of a kind that it usually tolerates."""
     for _ in range(_REDRAWS):
         current = await problems.execute(
-            announce,
             lambda: built.prepare(candidate.spec, candidate.device, number, kind, candidate.stage_inputs),
         )
         if kind is None or built.examination.can_tell(current.expected):
@@ -135,16 +129,15 @@ async def _try_weaker(
     prints: Fingerprint,
     number: int,
     problems: Problems,
-    announce: Announce,
 ) -> tuple[int, bool]:
     """Try weaker stress of the same kind. Raises Finished.
 
     Return the answer's fingerprint if it is right, and whether it shares memory with inputs.
     """
-    current = await _draw(candidate, built, found.weaker, number, problems, announce)
+    current = await _draw(candidate, built, found.weaker, number, problems)
     if current is None:
         raise wrong(candidate, built, kind, number, found.comparison)
-    tried = await _try(candidate, built, current, prints, (), number, problems, announce)
+    tried = await _try(candidate, built, current, prints, (), number, problems)
     if isinstance(tried, _Overflown):
         raise wrong(candidate, built, found.weaker, number, tried.comparison)
     _note(candidate, kind, found.said)
@@ -159,14 +152,11 @@ async def _try(
     earlier: Sequence[int | None],
     number: int,
     problems: Problems,
-    announce: Announce,
 ) -> int | _Overflown:
     """Try one trial. Return the fingerprint of its output. Raises Finished."""
     called = await candidate.call(current)
     candidate.record.launched(called.launches)
-    return await problems.execute(
-        announce, lambda: _judge_answer(candidate, built, current, called, prints, earlier, number)
-    )
+    return await problems.execute(lambda: _judge_answer(candidate, built, current, called, prints, earlier, number))
 
 
 def _judge_answer(

@@ -20,7 +20,7 @@ from ...backends import backends
 from ...shared import small_floats, tree
 from ...shared.enums import ProvenancePolicy
 from ..problems import trial
-from ..problems.cache import Announce, BuiltProblem, Problems
+from ..problems.cache import BuiltProblem, Problems
 from ..problems.stress import Stress
 from ..results import verdict
 from ..results.record import Finished
@@ -71,7 +71,7 @@ def check_launches(candidate: Candidate) -> None:
         _judge(candidate, "S19", evidence)
 
 
-async def replay_as_ghost(candidate: Candidate, built: BuiltProblem, problems: Problems, announce: Announce) -> None:
+async def replay_as_ghost(candidate: Candidate, built: BuiltProblem, problems: Problems) -> None:
     """Disable the candidate's kernels and check whether anything changes.
 
     Memory that the kernels would have written may still hold the answer to an earlier call, and a copy of the input may
@@ -81,10 +81,10 @@ async def replay_as_ghost(candidate: Candidate, built: BuiltProblem, problems: P
     examined = built.examination
     if not candidate.record.launches or not examined.varies or _IDLE_MUTANTS.intersection(examined.pass_all):
         return  # nothing to disable, or an earlier answer would be right again
-    nominal = await _prepare(candidate, built, None, problems, announce)
+    nominal = await _prepare(candidate, built, None, problems)
     telling = False
     for kind in examined.held or (None, None):
-        current = await _prepare(candidate, built, kind, problems, announce)
+        current = await _prepare(candidate, built, kind, problems)
         telling = telling or _differs(candidate, current, nominal)
         try:
             called = await candidate.call(current, ghost=True)
@@ -103,11 +103,9 @@ async def replay_as_ghost(candidate: Candidate, built: BuiltProblem, problems: P
         _judge(candidate, "S20", f"{evidence}, and the output was still right")
 
 
-async def _prepare(
-    candidate: Candidate, built: BuiltProblem, kind: Stress | None, problems: Problems, announce: Announce
-) -> trial.Trial:
+async def _prepare(candidate: Candidate, built: BuiltProblem, kind: Stress | None, problems: Problems) -> trial.Trial:
     return await problems.execute(
-        announce, lambda: built.prepare(candidate.spec, candidate.device, 0, kind, candidate.stage_inputs)
+        lambda: built.prepare(candidate.spec, candidate.device, 0, kind, candidate.stage_inputs)
     )
 
 

@@ -20,7 +20,7 @@ from ...shared.enums import MemoryErrors
 from ..comparison.evidence import Mismatch
 from ..comparison.fingerprint import Fingerprint
 from ..problems import trial
-from ..problems.cache import Announce, BuiltProblem, Problems
+from ..problems.cache import BuiltProblem, Problems
 from ..problems.inputs import draw
 from ..results import verdict
 from ..results.record import Finished
@@ -40,15 +40,13 @@ MEMORY_RULES = {
 }
 
 
-async def repeat(
-    candidate: Candidate, built: BuiltProblem, checked: Checked, problems: Problems, announce: Announce
-) -> None:
+async def repeat(candidate: Candidate, built: BuiltProblem, checked: Checked, problems: Problems) -> None:
     """Repeat the last nominal trial. Raises Finished if the answer is wrong, or if a broken rule of memory counts."""
     record = candidate.record
     current, answer = checked.last, checked.answer
     is_known = current.inputs.master.numel() > 0
     if not is_known:  # its inputs were too large to keep: call twice on new ones, whose right answer nobody knows
-        inputs = await problems.execute(announce, lambda: draw(built.problem, candidate.device, 0))
+        inputs = await problems.execute(lambda: draw(built.problem, candidate.device, 0))
         current = replace(current, inputs=inputs, after=inputs.master)
         _, answer = await _call(candidate, current, checked.prints, guarded=False)
     try:
@@ -62,7 +60,7 @@ async def repeat(
         called, again = await _call(candidate, current, checked.prints, guarded=False)
         if again != answer and is_known:
             compared = functools.partial(compare_nominal, candidate, built, current, called, _REPEATED_CALL)
-            comparison = await problems.execute(announce, compared)
+            comparison = await problems.execute(compared)
             record.note(comparison)
             if comparison.mismatch is not None:
                 record.deterministic = False

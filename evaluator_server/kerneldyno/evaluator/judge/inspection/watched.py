@@ -19,7 +19,7 @@ from ...shared.spec import EvalSpec, Limits
 from ..checks.candidate import Candidate
 from ..checks.libraries import Libraries
 from ..context import JudgeContext
-from ..problems.cache import Announce, BuiltProblem
+from ..problems.cache import BuiltProblem
 from ..problems.trial import Trial
 from ..results import verdict
 from ..results.record import Finished, Record
@@ -78,7 +78,6 @@ class Watcher:
     built: BuiltProblem
     libraries: Libraries
     limits: verdict.Limits
-    announce: Announce
 
     async def watch(self, tool: wire.Frame, *, warm: bool) -> Seen:
         """Run the candidate under a tool.
@@ -102,9 +101,7 @@ class Watcher:
         pool, device = self.context.pool, self.context.device
         limits = Limits(_SECONDS, _SECONDS, _SECONDS, _SECONDS)
         spec = replace(self.spec, candidate=replace(self.spec.candidate, limits=limits))
-        trial = await self.context.problems.execute(
-            self.announce, lambda: self.built.prepare(spec, device, 0, rough=True)
-        )
+        trial = await self.context.problems.execute(lambda: self.built.prepare(spec, device, 0, rough=True))
         runner = await pool.spawn(role="inspection", tool=tool)
         runner.has_candidate = True
         candidate = _Watched(spec, device, pool.lease, runner, Record(), self.limits)

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
+from ...devices.base import Device
+
 T = TypeVar("T")
 
 #: More threads than lanes: each lane asks one question at a time.
@@ -25,13 +27,18 @@ class AskProblem(Protocol):
         """Run `work` in a thread. Raises what it raises."""
 
 
-async def in_thread(work: Callable[[], T]) -> T:
-    """Run `work` in a thread, and return what it returns. Raises what it raises.
+async def in_thread(device: Device, work: Callable[[], T]) -> T:
+    """Run `work`, which uses `device`, in a thread, and return what it returns. Raises what it raises.
 
     A thread cannot be interrupted. If the caller is cancelled, this still waits until the work has ended: nobody else may
     use the device before.
     """
-    running = asyncio.get_running_loop().run_in_executor(_threads, work)
+
+    def run() -> T:
+        device.attach_thread()
+        return work()
+
+    running = asyncio.get_running_loop().run_in_executor(_threads, run)
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:

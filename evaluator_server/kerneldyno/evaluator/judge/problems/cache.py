@@ -8,38 +8,39 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
-import gc
 import logging
 import secrets
+import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 from weakref import WeakValueDictionary
 
 from ...devices.base import Device
 from ...shared.enums import Precision
 from ...shared.running_problem import Counted, RunningProblem
 from ...shared.spec import EvalSpec
-from ...toolkits.local import build_local
-from ..memory.footprint import WITH_PRECISE, Footprint
+from ..memory.footprint import CONTEXT_BYTES, WITH_PRECISE, Footprint
 from ..memory.surplus import most_ahead
-from ..runners.lease import Lease
+from ..runners.pool import Pool
 from . import trial
-from .asking import AskProblem, T, in_thread
+from .asking import T, in_thread
 from .cases import with_all_cases
 from .examination import Examination, examine
 from .excerpt import Excerpted, find
 from .inputs import draw
+from .process import Bounds, ProblemProcess
 from .stress import Stress, Trait, trait
 
 _log = logging.getLogger("kerneldyno.judge")
 
-#: Most built problems that are kept, and their limit as a share of the device's memory. Each holds its model's
-#: parameters, also in float64.
+#: Most processes of problems that are kept, for how many seconds after their last use, and their limit as a share of the
+#: device's memory. Each holds its model's parameters, also in float64.
 _KEPT = 32
+_KEPT_SECONDS = 120.0
 _KEPT_SHARE = 1 / 8
+#: Most problems that are known. What is known stays when the process ends.
+_MOST_KNOWN = 256
 #: A reference that keeps more than this in addition to its parameters, in bytes, is not kept itself.
 _HOARDED_BYTES = 1 << 30
 
@@ -50,15 +51,6 @@ class NeedsMoreError(Exception):
     def __init__(self, nbytes: int) -> None:
         super().__init__(f"{nbytes} bytes")
         self.nbytes = nbytes
-
-
-@dataclass(slots=True)
-class Announce:
-    """Tells the server that a reference of this attempt begins or ends to execute, and knows its memory limit."""
-
-    tell: Callable[[str], Coroutine[Any, Any, None]]
-    #: What the judge may allocate for it, in bytes; None for whatever there is.
-    within: int | None = None
 
 
 @dataclass(slots=True)
@@ -88,8 +80,10 @@ class BuiltProblem:
 
     @property
     def nbytes(self) -> int:
-        """Device memory that it takes as long as it is kept, in bytes."""
-        return max(WITH_PRECISE * self.footprint.parameters, self.retained)
+        """Device memory that it takes as long as its process lives, in bytes."""
+        if not self.problem.is_alive:
+            return 0
+        return max(WITH_PRECISE * self.footprint.parameters, self.retained) + self.problem.arena_bytes + CONTEXT_BYTES
 
     @property
     def hoards(self) -> bool:
@@ -137,9 +131,12 @@ class BuiltProblem:
 class Problems:
     """The judge's problems."""
 
-    def __init__(self, device: Device, lease: Lease) -> None:
+    def __init__(self, device: Device, pool: Pool, bounds: Bounds) -> None:
+        """Create it. `bounds` is what a problem's process may use."""
         self.device = device
-        self._lease = lease
+        self._pool = pool
+        self._lease = pool.lease
+        self._bounds = bounds
         self._built: OrderedDict[str, BuiltProblem] = OrderedDict()
         #: A lock for each problem that is being built.
         self._meeting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -161,7 +158,7 @@ class Problems:
             self._built.move_to_end(spec.examined_key)
         return built
 
-    async def get(self, spec: EvalSpec, announce: Announce) -> BuiltProblem:
+    async def get(self, spec: EvalSpec, within: int | None) -> BuiltProblem:
         """Return the problem of `spec`. Build and examine it now if it is not kept.
 
         Raises ReferenceFailure, NeedsMoreError.
@@ -170,61 +167,86 @@ class Problems:
         async with self._meeting.setdefault(key, asyncio.Lock()):
             if (built := self.recall(spec)) is None:
                 self.misses += 1
-                built = self._built[key] = await self.execute(announce, lambda: self._meet(spec, announce.within))
-                self._make_room(built)
+                # The seed is secret and belongs to this judge alone, so no candidate can have computed anything for it in
+                # advance.
+                seed, bounds = secrets.randbits(31), replace(self._bounds, device_bytes=within)
+                problem = ProblemProcess(spec.problem, seed, self.device, self._pool, bounds)
+                try:
+                    await problem.start()
+                    built = await self.execute(lambda: self._meet(problem, spec, seed, within))
+                except BaseException:
+                    await problem.rest()
+                    raise
+                self._built[key] = built
+                await self._make_room()
             return built
 
     @contextlib.contextmanager
     def used(self, spec: EvalSpec, built: BuiltProblem) -> Iterator[None]:
-        """Count a lane as a user for the body. A problem that hoards memory is dropped after its last user."""
+        """Count a lane as a user for the body. The process of one that hoards memory ends after its last user."""
         built.users += 1
         try:
             yield
         finally:
             built.users -= 1
-            if built.hoards and not built.users and self.find(spec) is built:
-                self.forget(spec)
+            if not built.users and (built.hoards or self.find(spec) is not built):
+                self._pool.in_background(built.problem.rest())
 
     def forget(self, spec: EvalSpec) -> None:
         """Drop the problem of `spec`: its reference may hold memory that it should not."""
-        self._built.pop(spec.examined_key, None)
+        built = self._built.pop(spec.examined_key, None)
+        if built is not None and not built.users:
+            self._pool.in_background(built.problem.rest())
 
     @property
     def idle_bytes(self) -> int:
         """Device memory in bytes of the problems that nobody uses now."""
         return sum(built.nbytes for built in self._built.values() if not built.users)
 
-    def drop_one(self) -> bool:
-        """Drop the least recently used problem that takes memory and has no user. Return False if there is none."""
-        for key, built in self._built.items():
-            if not built.users and built.nbytes:
-                del self._built[key]
+    async def rest_one(self) -> bool:
+        """End the process of the least recently used problem that nobody uses. Return False if there is none."""
+        for built in self._built.values():
+            if not built.users and built.problem.is_alive:
+                await built.problem.rest()
                 return True
         return False
 
-    def clear(self) -> None:
-        """Drop all problems, because somebody needs the memory."""
-        self._built.clear()
+    async def clear(self) -> None:
+        """End the processes of all problems that nobody uses, because somebody needs the memory."""
+        while await self.rest_one():
+            pass
 
-    def _make_room(self, newest: BuiltProblem) -> None:
+    async def expire(self) -> None:
+        """End the processes of problems that nobody has asked for a while."""
+        since = time.monotonic() - _KEPT_SECONDS
+        for built in list(self._built.values()):
+            if not built.users and built.problem.is_alive and built.problem.last_asked < since:
+                await built.problem.rest()
+
+    @property
+    def alive(self) -> int:
+        """Number of problems that have a process now."""
+        return sum(built.problem.is_alive for built in self._built.values())
+
+    async def _make_room(self) -> None:
         room = self.device.at_most(1 << 62, _KEPT_SHARE)
-        taken = sum(built.nbytes for built in self._built.values())
-        while len(self._built) > _KEPT or (taken > room and next(iter(self._built.values())) is not newest):
-            _, oldest = self._built.popitem(last=False)
-            taken -= oldest.nbytes
+        while self.alive > _KEPT or self.idle_bytes > room:
+            if not await self.rest_one():
+                break
+        while len(self._built) > _MOST_KNOWN:
+            oldest = next(iter(self._built.values()))
+            if oldest.users:
+                break
+            self._built.popitem(last=False)
+            await oldest.problem.rest()
 
-    def _meet(self, spec: EvalSpec, within: int | None) -> BuiltProblem:
-        """Build a problem and examine it, its memory first. Raises NeedsMoreError.
+    def _meet(self, problem: RunningProblem, spec: EvalSpec, seed: int, within: int | None) -> BuiltProblem:
+        """Examine a problem that was built, its memory first. Raises NeedsMoreError.
 
         That is raised before anything large is allocated, if the sizes of inputs show that `within` bytes do not
         suffice.
         """
         device = self.device
-        # The seed is secret and belongs to this judge alone, so no candidate can have computed anything for it in
-        # advance.
-        seed = secrets.randbits(31)
-        before = device.allocated_bytes()
-        problem = build_local(spec.problem, device, seed)
         least = problem.parameter_bytes + 2 * (problem.input_bytes or 0)  # as drawn, and as kept
         if within is not None and least > within:
             raise NeedsMoreError(least)
@@ -254,12 +276,9 @@ class Problems:
         del first, inputs
         examination = examine(examined, spec, device, traits)
         method = trial.Method(excerpt, self._own_precision(examined, spec, counted))
-        built = BuiltProblem(problem, examination, footprint, method, spares, seed, counted=counted)
-        built.retained = problem.held_bytes - before
-        if built.hoards:
-            gc.collect()  # memory that only reference cycles hold is not kept
-            built.retained = problem.held_bytes - before
-        return built
+        problem.limit(footprint.judged_at_most)
+        held = problem.held_bytes
+        return BuiltProblem(problem, examination, footprint, method, spares, seed, counted=counted, retained=held)
 
     def _own_precision(self, problem: RunningProblem, spec: EvalSpec, counted: Counted | None) -> Precision:
         if counted is None or not counted.may_use_tf32:
@@ -270,38 +289,16 @@ class Problems:
             _log.info("event=precision_unknown detail=%r", f"{type(error).__name__}: {error}"[:300])
             return Precision.UNSPECIFIED
 
-    async def count(self, built: BuiltProblem, example: trial.Trial, announce: Announce) -> Counted:
+    async def count(self, built: BuiltProblem, example: trial.Trial) -> Counted:
         """Return what a call of a reference consists of, and count it now if necessary. Raises OutOfMemoryError."""
         if built.counted is None:
             inputs = example.inputs
             built.counted = await self.execute(
-                announce,
-                lambda: built.problem.count(inputs.structure, inputs.specs, inputs.master.clone(), example.seed),
+                lambda: built.problem.count(inputs.structure, inputs.specs, inputs.master.clone(), example.seed)
             )
         return built.counted
 
-    def asking(self, announce: Announce) -> AskProblem:
-        """Return `execute` for an attempt."""
-        return functools.partial(self.execute, announce)
-
-    async def execute(self, announce: Announce, work: Callable[[], T]) -> T:
-        """Run `work`, which may ask problems, in a thread, at a time when the judge may use the device."""
-        async with self.executing(announce):
-            return await in_thread(work)
-
-    @contextlib.asynccontextmanager
-    async def executing(self, announce: Announce) -> AsyncIterator[None]:
-        """Announce that a reference executes in the body. Only one does at a time, and never during a timing.
-
-        If `announce` has a memory limit, it applies to the body. Without a limit the reference may take whatever is
-        free, since it then takes it from nobody else.
-        """
+    async def execute(self, work: Callable[[], T]) -> T:
+        """Run `work`, which may ask problems, in a thread. It has the judge's turn on the device."""
         async with self._lease.work():
-            await announce.tell("begin")
-            try:
-                if announce.within is not None:
-                    self.device.keep_within(self.device.allocated_bytes() + announce.within)
-                yield
-            finally:
-                self.device.keep_within(None)
-                await announce.tell("end")
+            return await in_thread(self.device, work)

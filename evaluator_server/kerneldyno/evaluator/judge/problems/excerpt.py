@@ -88,7 +88,8 @@ class Excerpted(RunningProblem):
         excerpt = self._excerpt
         # Drawing all rows takes long. But tensors that are not cut must change too, so then everything is drawn again.
         if not self._unused or not all(excerpt.cut):
-            self._drawn = self._problem.draw(number, seed)
+            structure, tensors = self._problem.draw(number, seed)
+            self._drawn = structure, [tensor.clone() for tensor in tensors]
             self._unused = list(range(0, excerpt.of - excerpt.rows + 1, excerpt.rows))
             random.Random(seed).shuffle(self._unused)
         structure, tensors = self._drawn

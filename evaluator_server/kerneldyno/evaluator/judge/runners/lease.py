@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Coroutine
+from typing import Any
 
 from .handle import Runner
 
@@ -22,6 +23,8 @@ class Lease:
         self._lock = asyncio.Lock()
         self._quiet = asyncio.Event()
         self._quiet.set()
+        #: The runner that is being timed.
+        self._holder: Runner | None = None
 
     async def quiet(self) -> None:
         """Wait until nobody is being timed."""
@@ -37,16 +40,72 @@ class Lease:
         async with self._lock:
             yield
 
+    @property
+    def is_exclusive(self) -> bool:
+        """True while somebody is being timed."""
+        return not self._quiet.is_set()
+
+    @contextlib.asynccontextmanager
+    async def away(self, problem: Runner | None) -> AsyncIterator[None]:
+        """Give up the turn for the body, in which the caller waits for a problem's process; then take it again.
+
+        During a timing the turn is not given up. The process works while the side that is timed is stopped.
+        """
+        if self.is_exclusive:
+            assert problem is not None
+            async with self._in_place_of_the_holder(problem):
+                yield
+            return
+        self._lock.release()
+        try:
+            if problem is not None and problem.parked:
+                problem.parked = False
+                problem.resume()
+            yield
+        finally:
+            await _uninterrupted(self._lock.acquire())
+
+    @contextlib.asynccontextmanager
+    async def _in_place_of_the_holder(self, problem: Runner) -> AsyncIterator[None]:
+        holder = self._holder if self._holder is not None and not self._holder.stands_still else None
+        if holder is not None:
+            await holder.stop()
+        problem.resume()
+        try:
+            yield
+        finally:
+            await problem.stop()
+            if holder is not None:
+                holder.resume()
+
     @contextlib.asynccontextmanager
     async def exclusive(self, holder: Runner | None) -> AsyncIterator[None]:
         """Hold the device for the body. All runners except `holder` are stopped."""
         async with self._lock:
             self._quiet.clear()
+            self._holder = holder
             others = [runner for runner in self._runners if runner is not holder and not runner.parked]
             try:
                 await asyncio.gather(*(runner.stop() for runner in others))
                 yield
             finally:
                 for runner in others:
-                    runner.resume()
+                    if runner.role == "problem" and not runner.is_asked:
+                        runner.parked = True  # until the next order: it has nothing to do before
+                    else:
+                        runner.resume()
+                self._holder = None
                 self._quiet.set()
+
+
+async def _uninterrupted(wait: Coroutine[Any, Any, Any]) -> None:
+    """Wait for something to the end, also if the caller is cancelled meanwhile."""
+    waiting = asyncio.ensure_future(wait)
+    cancelled: asyncio.CancelledError | None = None
+    while not waiting.done():
+        try:
+            await asyncio.shield(waiting)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled

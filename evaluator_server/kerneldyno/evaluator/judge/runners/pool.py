@@ -12,7 +12,8 @@ import logging
 import socket
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Coroutine
+from typing import Any
 
 from ...devices.base import Device
 from ...shared import wire
@@ -35,7 +36,7 @@ _TRIES = 8
 _MOST_LEFT_OVER = 2
 _LEFT_OVER_SECONDS = 30.0
 #: The roles of processes that open the device.
-_WITH_DEVICE = ("runner", "inspection")
+_WITH_DEVICE = ("runner", "inspection", "problem")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -98,6 +99,7 @@ class Pool:
         self._ready: asyncio.Queue[Runner | _Failed] = asyncio.Queue()
         self._wanted = asyncio.Semaphore(0)
         self._failures = 0
+        self._background: set[asyncio.Future[None]] = set()
 
     @property
     def spares_ready(self) -> int:
@@ -116,6 +118,7 @@ class Pool:
         role: str = "runner",
         descriptors: list[int] | None = None,
         tool: wire.Frame | None = None,
+        memory_bytes: int | None = None,
     ) -> Runner:
         """Start one runner and wait until it is warm.
 
@@ -125,6 +128,7 @@ class Pool:
                 device.
             descriptors: The files that both sides share, which the runner closes when it ends; None: the device's.
             tool: The tool of an inspection: its name, and what it is asked for.
+            memory_bytes: Its host memory; None for that of a candidate.
 
         Raises:
             RunnerStartError: It could not be started.
@@ -138,7 +142,7 @@ class Pool:
             "role": role,
             "device": self._device_name,
             "walls": dataclasses.asdict(walls),
-            "memory_bytes": self.memory_bytes,
+            "memory_bytes": memory_bytes or self.memory_bytes,
             "tool": tool,
             "environment": {
                 **self.environment,
@@ -337,6 +341,12 @@ class Pool:
             how = "signal" if report.signal else "error" if report.exit_code else "clean"
         self.exits[how] += runner.role == "runner"
         return report
+
+    def in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something for which nobody waits, such as ending a process."""
+        task = asyncio.ensure_future(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     async def close(self) -> None:
         """End every runner."""

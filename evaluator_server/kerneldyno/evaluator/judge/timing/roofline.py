@@ -21,7 +21,7 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 from ...devices.base import Device
 from ...shared.enums import Precision
 from ...shared.running_problem import RunningProblem
-from ..problems.cache import Announce, BuiltProblem, Problems
+from ..problems.cache import BuiltProblem, Problems
 from ..problems.tiers import of_dtype
 from ..problems.trial import Trial
 from ..results.record import Record
@@ -128,7 +128,6 @@ async def place(
     roof: Roof,
     built: BuiltProblem,
     problems: Problems,
-    announce: Announce,
     example: Trial,
     record: Record,
     seconds: float,
@@ -139,7 +138,7 @@ async def place(
     a finding.
     """
     try:
-        counted = await problems.count(built, example, announce)
+        counted = await problems.count(built, example)
         work = work_of(built.problem, example, counted.flops)
         rates = await roof.rates(_tier(record.precision, example) if work.flops else _BYTES) if work.bytes else None
     except Exception as error:  # e.g. no memory beside the candidate's; an estimate must not spoil a verdict

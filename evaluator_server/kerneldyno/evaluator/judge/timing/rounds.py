@@ -26,7 +26,7 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 from ...devices.base import AFRESH
 from ...shared.nvml import GpuState
 from ..checks.candidate import Candidate
-from ..problems.cache import Announce, BuiltProblem, Problems
+from ..problems.cache import BuiltProblem, Problems
 from ..problems.trial import Trial
 from ..runners.side import Side
 from . import device_time, effort, energy
@@ -104,11 +104,11 @@ class TimingSession:
         #: The effort that was planned before anything was timed; inputs were drawn for it.
         self._likely: Effort | None = None
 
-    async def prepare(self, problems: Problems, announce: Announce) -> None:
+    async def prepare(self, problems: Problems) -> None:
         """Count kernels and draw inputs ahead. Raises ReferenceFailure."""
         candidate, bursts = self._candidate, self._bursts
         with contextlib.suppress(torch.OutOfMemoryError):  # counting is tried again at another time
-            counted = await problems.count(self._built, bursts.example, announce)
+            counted = await problems.count(self._built, bursts.example)
             # torch.compile may merge several kernels into one, so the number of kernels is unknown. So is a library's.
             self._kernels = 1 if self._other_kernels else counted.kernels
         likely = self._plan(candidate.quickest_call)
@@ -120,7 +120,7 @@ class TimingSession:
         warm = [*self._warm_lengths(candidate.quickest_call)] * _WARM_PAIRS if bursts.regime.queued else []
         counts = [*captured, *queued, *[likely.paced] * _ROUNDS_AHEAD, *warm]
         self._likely = likely
-        await bursts.supply.draw_ahead(counts, problems.asking(announce))
+        await bursts.supply.draw_ahead(counts, problems.execute)
         await candidate.settle(self._processors.chosen)
 
     def judge(self) -> None:

@@ -113,7 +113,7 @@ class Supply:
             if batch.count == count:
                 return self._ahead.pop(at)
         self._seen = None  # its memory is needed
-        batch = await in_thread(functools.partial(self._draw, count, checks=1))
+        batch = await in_thread(self.device, functools.partial(self._draw, count, checks=1))
         if self.is_outlined:
             self._seen = batch.data  # it will be by then: `familiar` is not called between this and the batch's burst
         return batch
@@ -132,7 +132,7 @@ class Supply:
             return Batch(count, self.example.inputs.master.repeat(count), {})
         if self._seen is None or self._seen.numel() < count * self.set_bytes:
             self._seen = None
-            self._seen = (await in_thread(functools.partial(self._draw, count, checks=0))).data
+            self._seen = (await in_thread(self.device, functools.partial(self._draw, count, checks=0))).data
         return Batch(count, self._seen[: count * self.set_bytes], {})
 
     def _draw(self, count: int, checks: int) -> Batch:

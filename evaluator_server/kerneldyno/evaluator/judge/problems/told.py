@@ -1,0 +1,185 @@
+"""Read what a problem's process says with suspicion: a reference may have taken it over.
+
+Whatever it says concerns its own problem only. So this makes sure that reading and using it harms nobody: types are
+those of the protocol, structures are those of `tree.flatten`, and sizes are bounded before memory is allocated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...shared import tree
+from ...shared.gradients import Gradients
+from ...shared.running_problem import Counted
+from ...shared.tree import TensorSpec
+
+#: Most tensors in one answer, and most parameters that are listed.
+_MOST_TENSORS = 10_000
+#: Most buffers, gradients and workloads, and longest name, in characters.
+_MOST_NAMES = 10_000
+_NAME_CHARS = 1000
+#: More operations, kernels and bytes than there can be.
+_MOST = 1 << 60
+
+
+class MalformedError(ValueError):
+    """A process said what the program of a problem never says."""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a problem is, as its process says."""
+
+    symbol: str
+    instantiate: bool
+    init_args: Any
+    init_kwargs: Any
+    init_seed: int
+    precision: int
+    training: bool | None
+    workloads: list[tuple[str, str]]
+    cases: int | None
+    #: Names of constants that hold secret values.
+    constants: list[str]
+    parameter_bytes: int
+    input_bytes: int | None
+
+
+def read_about(said: Any) -> About:
+    """Return the description of a problem that was built. Raises MalformedError."""
+    said = _dict(said)
+    return About(
+        symbol=_text(said.get("symbol")),
+        instantiate=_is(said.get("instantiate"), bool),
+        init_args=read_structure(said.get("init_args"), 0),
+        init_kwargs=read_structure(said.get("init_kwargs"), 0),
+        init_seed=_count(said.get("init_seed")),
+        precision=_count(said.get("precision"), 100),
+        training=_or_none(said.get("training"), bool),
+        workloads=[(_text(name), _text(value, 1 << 16)) for name, value in _pairs(said.get("workloads"))],
+        cases=None if said.get("cases") is None else _count(said.get("cases"), 1000),
+        constants=[_text(name) for name in _list(said.get("constants"))],
+        parameter_bytes=_count(said.get("parameter_bytes")),
+        input_bytes=None if said.get("input_bytes") is None else _count(said.get("input_bytes")),
+    )
+
+
+def read_late(said: Any) -> tuple[Gradients | None, list[str]]:
+    """Return which gradients and buffers belong to an answer. Raises MalformedError."""
+    said = _dict(said)
+    buffers = [_text(name) for name in _list(said.get("buffers"))]
+    if said.get("gradients") is None:
+        return None, buffers
+    match said["gradients"]:
+        case [[*wanted], [*names], outputs]:
+            return Gradients([_is(each, bool) for each in wanted], list(map(_text, names)), _count(outputs)), buffers
+    raise MalformedError("gradients")
+
+
+def read_specs(said: Any, most_bytes: int | None) -> list[TensorSpec]:
+    """Return descriptions of tensors that take at most so many bytes. Raises MalformedError."""
+    specs = [_spec(each) for each in _list(said, _MOST_TENSORS)]
+    if most_bytes is not None and tree.layout(specs)[1] > most_bytes:
+        raise MalformedError(f"tensors of {tree.layout(specs)[1]} bytes, where at most {most_bytes} fit")
+    return specs
+
+
+def read_parameters(said: Any) -> Mapping[str, tuple[TensorSpec, int]]:
+    """Return descriptions and checksums of parameters by name. Raises MalformedError."""
+    found = {}
+    for each in _list(said, _MOST_TENSORS):
+        match each:
+            case [str(name), spec, int(checksum)] if type(checksum) is int:
+                found[_text(name)] = (_spec(spec), checksum)
+            case _:
+                raise MalformedError("parameters")
+    return found
+
+
+def read_counted(said: Any) -> Counted:
+    """Return what a call consists of. Raises MalformedError."""
+    said = _dict(said)
+    return Counted(
+        flops=_count(said.get("flops")),
+        kernels=max(1, _count(said.get("kernels"))),
+        is_known=_is(said.get("is_known"), bool),
+        may_use_tf32=_is(said.get("may_use_tf32"), bool),
+        peak=read_bytes(said.get("peak")),
+    )
+
+
+def read_bytes(said: Any) -> int | None:
+    """Return a number of bytes, or None where none was measured. Raises MalformedError."""
+    return None if said is None else _count(said)
+
+
+def read_flag(said: Any) -> bool:
+    """Return a truth value. Raises MalformedError."""
+    flag: bool = _is(said, bool)
+    return flag
+
+
+def read_structure(said: Any, tensors: int) -> Any:
+    """Return a structure of `tree.flatten` with so many tensors, each of which it names once. Raises MalformedError."""
+    try:
+        named = tree.numbers(said)
+    except tree.UnsupportedValueError as error:
+        raise MalformedError(str(error)) from None
+    if sorted(named) != list(range(tensors)):
+        raise MalformedError(f"a structure that names {len(named)} tensors, where there are {tensors}")
+    return said
+
+
+def _spec(said: Any) -> TensorSpec:
+    try:
+        spec = TensorSpec.from_json(said)
+        if spec.torch_dtype.itemsize and spec.nbytes and not tree.is_dense(spec.shape, spec.stride):
+            raise MalformedError("a tensor with gaps")
+    except tree.UnsupportedValueError as error:
+        raise MalformedError(str(error)) from None
+    return spec
+
+
+def _dict(said: Any) -> dict[str, Any]:
+    if not isinstance(said, dict):
+        raise MalformedError("no object")
+    return said
+
+
+def _list(said: Any, most: int = _MOST_NAMES) -> Sequence[Any]:
+    if not isinstance(said, list) or len(said) > most:
+        raise MalformedError(f"no list of at most {most} parts")
+    return said
+
+
+def _pairs(said: Any) -> list[tuple[Any, Any]]:
+    found = []
+    for each in _list(said):
+        if not isinstance(each, list) or len(each) != 2:
+            raise MalformedError("no pair")
+        found.append((each[0], each[1]))
+    return found
+
+
+def _text(said: Any, most: int = _NAME_CHARS) -> str:
+    if not isinstance(said, str) or len(said) > most:
+        raise MalformedError(f"no text of at most {most} characters")
+    return said
+
+
+def _count(said: Any, most: int = _MOST) -> int:
+    if type(said) is not int or not 0 <= said <= most:
+        raise MalformedError("no number")
+    return said
+
+
+def _is(said: Any, kind: type[Any]) -> Any:
+    if type(said) is not kind:
+        raise MalformedError(f"no {kind.__name__}")
+    return said
+
+
+def _or_none(said: Any, kind: type[Any]) -> Any:
+    return None if said is None else _is(said, kind)
