@@ -7,7 +7,7 @@ sandbox, allocator and loop), so that the times of reference and candidate are c
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -29,13 +29,14 @@ def preload() -> None:
 
 
 def build(
-    spec: dict[str, Any], seed: int, device: Device
+    spec: dict[str, Any], seed: int, buffers: Sequence[str], device: Device
 ) -> tuple[Callable[..., Any] | None, Callable[[], contextlib.AbstractContextManager[Any]]]:
     """Build the problem of `spec` under the judge's own seed, and call it once.
 
     Args:
         spec: The output of `EvalSpec.to_plain`.
         seed: The judge's seed.
+        buffers: What the judge has learnt from its own calls (`Problem.buffers`).
         device: The device.
 
     Returns:
@@ -47,6 +48,7 @@ def build(
     read = EvalSpec.from_plain(spec)
     problem = torch_settings.build(toolkits()[read.toolkit], read, device.torch_device, seed)
     with problem.settings.in_force(), torch.no_grad():
+        problem.know(buffers)
         problem.make_ready(seed)
         if problem.timed is not None:
             problem.timed(*problem.inputs(0, seed))

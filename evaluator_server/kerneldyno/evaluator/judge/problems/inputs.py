@@ -68,5 +68,7 @@ def draw(
         return Inputs(structure, specs, master)
     except tree.UnsupportedValueError as error:
         raise ReferenceFailure("inputs", TypeError(f"get_inputs() returned {error}")) from error
+    except ReferenceFailure:  # it was called for the first time
+        raise
     except BaseException as error:
         raise ReferenceFailure("inputs", error) from error
