@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, MutableMapping
+from collections.abc import Callable, Collection, Iterator, MutableMapping
 from dataclasses import dataclass, field
-from types import CellType
+from types import CellType, MemberDescriptorType
 from typing import Any
 
 import torch
 
-from ..shared import small_floats
+from ..shared import small_floats, tree
 from ..shared.buffers import same_bytes
 
 #: Stands for a name that does not exist, and for the value of a variable that has none yet.
@@ -66,6 +66,27 @@ class Tensor(Holder):
 
 
 @dataclass(slots=True)
+class Sum(Holder):
+    """The checksum of a tensor that is too large to be copied."""
+
+    tensor: torch.Tensor
+    title: str
+    saved: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.saved = tree.checksum(self.tensor)
+
+    def changed(self, same: Callable[[Any, Any], bool]) -> list[Any]:
+        return [] if tree.checksum(self.tensor) == self.saved else [None]
+
+    def restore(self, key: Any) -> None:
+        """Do nothing: its values are lost."""
+
+    def label(self, key: Any) -> str:
+        return self.title
+
+
+@dataclass(slots=True)
 class Entries(Holder):
     """Named entries: attributes, or global variables."""
 
@@ -77,9 +98,9 @@ class Entries(Holder):
 
     def changed(self, same: Callable[[Any, Any], bool]) -> list[Any]:
         now = dict(self.entries)
-        new = [name for name in now if name not in self.saved and not name.startswith("__")]
         keys = [name for name, old in self.saved.items() if not same(old, now.get(name, _MISSING))]
-        return keys + [name for name in new if name not in self.ignored]
+        new = (name for name in now if name not in self.saved and name not in self.ignored)
+        return keys + [name for name in new if not name.startswith("__")]  # torch.compile adds such global variables
 
     def restore(self, key: Any) -> None:
         if key in self.saved:
@@ -129,7 +150,7 @@ class Pairs(Holder):
         now = list(self.container.items())
         if len(now) != len(self.saved):
             return [None]
-        alike = (old[0] == new[0] and same(old[1], new[1]) for old, new in zip(self.saved, now, strict=True))
+        alike = (same(old[0], new[0]) and same(old[1], new[1]) for old, new in zip(self.saved, now, strict=True))
         return [] if all(alike) else [None]
 
     def restore(self, key: Any) -> None:
@@ -211,11 +232,47 @@ class ClassAttributes(MutableMapping[str, Any]):
     def __delitem__(self, name: str) -> None:
         delattr(self._owner, name)
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[str]:
         return iter(list(vars(self._owner)))
 
     def __len__(self) -> int:
         return len(vars(self._owner))
+
+
+class Slots(MutableMapping[str, Any]):
+    """The attributes that an object holds in slots, as a mapping."""
+
+    def __init__(self, owner: object) -> None:
+        self._owner = owner
+        self._slots = {
+            name: slot
+            for kind in type(owner).__mro__
+            for name, slot in vars(kind).items()
+            if isinstance(slot, MemberDescriptorType)
+        }
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self._slots[name].__get__(self._owner)
+        except AttributeError:  # it has no value
+            raise KeyError(name) from None
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._slots[name].__set__(self._owner, value)
+
+    def __delitem__(self, name: str) -> None:
+        self._slots[name].__delete__(self._owner)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._slots if name in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def is_special(name: str) -> bool:
+    """Return True for names with underscores on both sides, which are Python's own."""
+    return name.startswith("__") and name.endswith("__")
 
 
 def is_dense(tensor: torch.Tensor) -> bool:

@@ -177,14 +177,16 @@ class _KernelBenchProblem(Problem):
     def _names_of_state(self, snapshot: Snapshot, call: Callable[[bool], Any]) -> list[str]:
         """Return the names of the tensors that every call must find as they were first. Raises StatefulReferenceError."""
         changed = snapshot.changed()
+        if lost := [place for place in changed if not place.can_be_restored]:
+            raise StatefulReferenceError(lost)
         own = [name for name, _ in self._model.named_buffers()] if self.training else []
         always = [place for place in changed if place.name in own]
         culprits: list[Place] = []
         if len(always) < len(changed):
             culprits = Dependence(snapshot, call, [place.key for place in always]).culprits()
         snapshot.restore()
-        if lost := [place for place in culprits if not place.name]:
-            raise StatefulReferenceError(lost)
+        if unnamed := [place for place in culprits if not place.name]:
+            raise StatefulReferenceError(unnamed)
         return list(dict.fromkeys(place.name for place in (*always, *culprits)))
 
     def _cotangents(self, seed: int) -> list[torch.Tensor]:

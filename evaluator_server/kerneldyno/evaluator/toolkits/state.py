@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import collections
 import functools
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, MutableMapping
 from dataclasses import dataclass
 from types import FunctionType, MappingProxyType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
@@ -19,13 +19,31 @@ from torch.nn.parameter import is_lazy
 
 from ..shared import small_floats
 from ..shared.buffers import same_bytes
-from .holders import EMPTY, ClassAttributes, Entries, Holder, Items, Pairs, Tensor, Variable, contents, is_dense, opaque
+from .holders import (
+    EMPTY,
+    ClassAttributes,
+    Entries,
+    Holder,
+    Items,
+    Pairs,
+    Slots,
+    Sum,
+    Tensor,
+    Variable,
+    contents,
+    is_dense,
+    is_special,
+    opaque,
+)
 
 #: Values without parts, which are compared by value.
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 #: Attributes of a module that hold its state; its other attributes with a `_` are PyTorch's own.
 _TENSORS = {"_parameters": "parameter", "_buffers": "buffer"}
 _OF_TORCH = frozenset(vars(torch.nn.Module())) - {"training"}
+#: Parameters larger than this, in bytes, are not copied: they are most of what a large problem holds, and hardly any
+#: reference changes its own parameters.
+_LARGE = 1 << 28
 #: Containers are looked into to this depth.
 _DEEPEST = 16
 
@@ -43,6 +61,8 @@ class Place:
     #: Its dotted name in the module if it is a tensor there, so that `WithBuffers` can restore it; otherwise "".
     name: str
     restore: Callable[[], None]
+    #: False for a large parameter, of which no copy was made.
+    can_be_restored: bool = True
 
 
 class Snapshot:
@@ -55,8 +75,7 @@ class Snapshot:
         self._clones: dict[int, torch.Tensor] = {}
         self._alive: list[Any] = []  # an id stands for its object only while that exists
         self._visit_module(model, type(model).__name__, "")
-        # Names with underscores on both sides are Python's own.
-        names = {name: value for name, value in vars(file).items() if not name.startswith("__")}
+        names = {name: value for name, value in vars(file).items() if not is_special(name)}
         self._add(Entries(lambda name: f"global variable `{name}`", vars(file), names))
         for name, value in names.items():
             self._visit(value, f"global variable `{name}`")
@@ -67,7 +86,8 @@ class Snapshot:
         for number, holder in enumerate(self._holders):
             for key in holder.changed(self._is_same):
                 restore = functools.partial(holder.restore, key)
-                places.append(Place((number, key), holder.label(key), holder.tensor_name(key), restore))
+                kept = not isinstance(holder, Sum)
+                places.append(Place((number, key), holder.label(key), holder.tensor_name(key), restore, kept))
         return places
 
     def restore(self, *, but: Collection[Key] = (), only: Collection[Key] | None = None) -> None:
@@ -101,7 +121,9 @@ class Snapshot:
         self._alive.append(value)
         parts: Iterable[Any] = ()
         if isinstance(value, torch.Tensor):
-            if not is_lazy(value) and is_dense(value):
+            if isinstance(value, torch.nn.Parameter) and value.nbytes > _LARGE and is_dense(value):
+                self._add(Sum(value, label))
+            elif not is_lazy(value) and is_dense(value):
                 clone = self._clones[id(value)] = small_floats.cloned(value.detach())
                 self._add(Tensor(value, clone, label, name))
         elif isinstance(value, torch.nn.Module):
@@ -154,19 +176,22 @@ class Snapshot:
         self._visit_class(type(module), 0)
 
     def _visit_object(self, value: Any, label: str, depth: int) -> None:
-        held = getattr(value, "__dict__", None)
-        if not isinstance(held, dict):
-            return
-        self._add(Entries(lambda name: f"`{name}` in {label}", held, dict(held)))
-        for part in list(held.values()):
-            self._visit(part, label, depth=depth + 1)
+        attributes: list[MutableMapping[str, Any]] = [Slots(value)]
+        if isinstance(own := getattr(value, "__dict__", None), dict):
+            attributes.append(own)
+        for held in attributes:
+            saved = dict(held)
+            self._add(Entries(lambda name: f"`{name}` in {label}", held, saved))
+            for part in saved.values():
+                self._visit(part, label, depth=depth + 1)
 
     def _visit_class(self, owner: type, depth: int) -> None:
         if not self._is_own(owner):
             return
-        entries = {name: value for name, value in vars(owner).items() if not name.startswith("__")}
+        entries = dict(vars(owner))
         label = f"of class {owner.__name__}"
-        self._add(Entries(lambda name: f"attribute `{name}` {label}", ClassAttributes(owner), entries))
+        plain = {name: value for name, value in entries.items() if not is_special(name)}
+        self._add(Entries(lambda name: f"attribute `{name}` {label}", ClassAttributes(owner), plain))
         for name, value in entries.items():
             held = value.__func__ if isinstance(value, staticmethod | classmethod) else value
             self._visit(held, f"attribute `{name}` {label}", depth=depth + 1)
