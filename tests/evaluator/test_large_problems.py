@@ -147,7 +147,7 @@ def _spoilt(current: Trial, at: int, how: str) -> torch.Tensor | None:
 
 
 async def test_a_reference_that_differs_from_run_to_run_has_its_own_noise_allowed() -> None:
-    noisy = WHOLE["statistics of the batch"] + " + 1e-2 * (hash((self.calls, 7)) % 997 / 997)"
+    noisy = WHOLE["statistics of the batch"] + " + 1e-2 * __import__('random').random()"
     spec = spec_for(noisy)
     built = await meet(spec)
     current, other = built.prepare(spec, CPU, 0), built.prepare(spec, CPU, 0)

@@ -208,7 +208,7 @@ def test_values_and_not_objects_are_compared() -> None:
 
 
 def test_large_parameters_are_only_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "_LARGE", 8)
+    monkeypatch.setattr(state, "_COPIED", 8)
     with pytest.raises(ReferenceFailure, match="parameter `weight` of Model"):
         problem(source(["weight"], ["weight"])).inputs(0, 1)
     problem(source([], ["weight"])).inputs(0, 1)

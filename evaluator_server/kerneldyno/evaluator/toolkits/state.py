@@ -41,9 +41,9 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.
 #: Attributes of a module that hold its state; its other attributes with a `_` are PyTorch's own.
 _TENSORS = {"_parameters": "parameter", "_buffers": "buffer"}
 _OF_TORCH = frozenset(vars(torch.nn.Module())) - {"training"}
-#: Parameters larger than this, in bytes, are not copied: they are most of what a large problem holds, and hardly any
-#: reference changes its own parameters.
-_LARGE = 1 << 28
+#: Parameters beyond this, in bytes, are not copied: they are most of what a large problem holds, and hardly any reference
+#: changes its own parameters.
+_COPIED = 1 << 28
 #: Containers are looked into to this depth.
 _DEEPEST = 16
 
@@ -73,6 +73,7 @@ class Snapshot:
         self._seen: set[int] = set()
         self._holders: list[Holder] = []
         self._clones: dict[int, torch.Tensor] = {}
+        self._room = _COPIED
         self._alive: list[Any] = []  # an id stands for its object only while that exists
         self._visit_module(model, type(model).__name__, "")
         names = {name: value for name, value in vars(file).items() if not is_special(name)}
@@ -121,9 +122,11 @@ class Snapshot:
         self._alive.append(value)
         parts: Iterable[Any] = ()
         if isinstance(value, torch.Tensor):
-            if isinstance(value, torch.nn.Parameter) and value.nbytes > _LARGE and is_dense(value):
+            size = value.nbytes if isinstance(value, torch.nn.Parameter) and is_dense(value) else 0
+            if size > self._room:
                 self._add(Sum(value, label))
             elif not is_lazy(value) and is_dense(value):
+                self._room -= size
                 clone = self._clones[id(value)] = small_floats.cloned(value.detach())
                 self._add(Tensor(value, clone, label, name))
         elif isinstance(value, torch.nn.Module):
