@@ -214,6 +214,27 @@ def test_large_parameters_are_only_compared(monkeypatch: pytest.MonkeyPatch) -> 
     problem(source([], ["weight"])).inputs(0, 1)
 
 
+def test_sparse_tensors_may_not_change() -> None:
+    code = source([], []).replace("pass\n", "self.s = nn.Buffer(torch.eye(3).to_sparse())\n")
+    problem(code).inputs(0, 1)
+    with pytest.raises(ReferenceFailure, match="buffer `s` of Model"):
+        problem(code.replace("return y", "self.s.mul_(2); return y")).inputs(0, 1)
+
+
+def test_views_and_unusual_numbers_are_restored() -> None:
+    made = "self.ema = nn.Buffer(torch.rand(3)); self.wide = self.ema.expand(4, 3); self.part = self.ema[:2]"
+    code = source(["buffer"], []).replace("self.register_buffer('buffer', torch.rand(3))", made)
+    asked = problem(code.replace("self.buffer.mul_(0.5)", "self.ema.mul_(0.5); y = y + self.wide"))
+    (x,) = asked.inputs(0, 1)
+    assert set(asked.buffers) == {"ema"}
+    assert torch.equal(asked.expected(0, [x], 1)["output"], asked.expected(0, [x], 1)["output"])
+    made = "self.z = torch.rand(3, dtype=torch.complex64).conj(); self.n = torch.rand(3, dtype=torch.complex64).imag"
+    code = source(["buffer"], []).replace("self.register_buffer('buffer', torch.rand(3))", made)
+    asked = problem(code.replace("self.buffer.mul_(0.5)", "self.z.mul_(2); self.n.mul_(2); y = y + self.z + self.n"))
+    asked.inputs(0, 1)
+    assert set(asked.buffers) == {"z", "n"}
+
+
 def test_places_that_only_matter_together_are_all_found() -> None:
     code = source(["number", "list"], []).replace("return y", "return y + (self.number > 2 and self.list[0] > 2)")
     with pytest.raises(ReferenceFailure, match="attribute `number` of Model, attribute `list` of Model"):

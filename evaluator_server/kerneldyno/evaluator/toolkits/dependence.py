@@ -128,7 +128,7 @@ def _distance(one: _Answer, other: _Answer) -> float:
 def _apart(one: torch.Tensor, other: torch.Tensor) -> float:
     if same_bytes(one, other):
         return 0.0
-    if (one.shape, one.dtype) != (other.shape, other.dtype):
+    if (one.shape, one.dtype, one.device) != (other.shape, other.dtype, other.device):
         return math.inf
     wide = torch.complex128 if one.is_complex() else torch.float64
     left, right = (small_floats.widened(tensor).to(wide) for tensor in (one, other))

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ..shared import small_floats, tree
+from ..shared import small_floats
 from ..shared.buffers import same_bytes
 
 #: Stands for a name that does not exist, and for the value of a variable that has none yet.
@@ -66,18 +66,18 @@ class Tensor(Holder):
 
 
 @dataclass(slots=True)
-class Sum(Holder):
-    """The checksum of a tensor that is too large to be copied."""
+class NotCopied(Holder):
+    """A tensor of which there is no copy: only a number (its checksum or its version) that changes with it."""
 
-    tensor: torch.Tensor
+    read: Callable[[], int]
     title: str
     saved: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.saved = tree.checksum(self.tensor)
+        self.saved = self.read()
 
     def changed(self, same: Callable[[Any, Any], bool]) -> list[Any]:
-        return [] if tree.checksum(self.tensor) == self.saved else [None]
+        return [] if self.read() == self.saved else [None]
 
     def restore(self, key: Any) -> None:
         """Do nothing: its values are lost."""
@@ -276,8 +276,13 @@ def is_special(name: str) -> bool:
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
-    """Return True for tensors whose values can be compared and restored here."""
-    return tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_meta
+    """Return True for tensors whose values can be compared and restored here.
+
+    An expanded tensor has its values from another one, and torch cannot write to it.
+    """
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
+        return False
+    return all(size < 2 or step != 0 for size, step in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def opaque(value: Any, label: str) -> Opaque | None:

@@ -15,9 +15,8 @@ from types import FunctionType, MappingProxyType, MethodType, ModuleType, Simple
 from typing import Any
 
 import torch
-from torch.nn.parameter import is_lazy
 
-from ..shared import small_floats
+from ..shared import small_floats, tree
 from ..shared.buffers import same_bytes
 from .holders import (
     EMPTY,
@@ -25,9 +24,9 @@ from .holders import (
     Entries,
     Holder,
     Items,
+    NotCopied,
     Pairs,
     Slots,
-    Sum,
     Tensor,
     Variable,
     contents,
@@ -61,7 +60,7 @@ class Place:
     #: Its dotted name in the module if it is a tensor there, so that `WithBuffers` can restore it; otherwise "".
     name: str
     restore: Callable[[], None]
-    #: False for a large parameter, of which no copy was made.
+    #: False for a large parameter or a sparse tensor, of which no copy was made.
     can_be_restored: bool = True
 
 
@@ -87,7 +86,7 @@ class Snapshot:
         for number, holder in enumerate(self._holders):
             for key in holder.changed(self._is_same):
                 restore = functools.partial(holder.restore, key)
-                kept = not isinstance(holder, Sum)
+                kept = not isinstance(holder, NotCopied)
                 places.append(Place((number, key), holder.label(key), holder.tensor_name(key), restore, kept))
         return places
 
@@ -124,8 +123,10 @@ class Snapshot:
         if isinstance(value, torch.Tensor):
             size = value.nbytes if isinstance(value, torch.nn.Parameter) and is_dense(value) else 0
             if size > self._room:
-                self._add(Sum(value, label))
-            elif not is_lazy(value) and is_dense(value):
+                self._add(NotCopied(functools.partial(tree.checksum, value), label))
+            elif value.layout is not torch.strided or value.is_quantized:
+                self._add(NotCopied(lambda: value._version, label))
+            elif is_dense(value):
                 self._room -= size
                 clone = self._clones[id(value)] = small_floats.cloned(value.detach())
                 self._add(Tensor(value, clone, label, name))
