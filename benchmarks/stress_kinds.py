@@ -23,8 +23,10 @@ from kerneldyno.evaluator.judge.problems import stress, trial
 from kerneldyno.evaluator.judge.problems.examination import Examination, examine, surviving
 from kerneldyno.evaluator.judge.problems.mutants import MUTANTS, Mutant
 from kerneldyno.evaluator.judge.request import read_request
+from kerneldyno.evaluator.shared.reference_failure import ReferenceFailure
+from kerneldyno.evaluator.shared.running_problem import RunningProblem
 from kerneldyno.evaluator.shared.spec import EvalSpec
-from kerneldyno.evaluator.toolkits import Problem, ReferenceFailure, toolkits
+from kerneldyno.evaluator.toolkits.local import build_local
 from kerneldyno.rpc.jsonio import request_from_json
 from kerneldyno.rpc.validation import effective
 
@@ -71,7 +73,7 @@ def worth(source: str, device: Device, draws: int) -> tuple[list[Mutant], dict[s
     """
     request = request_from_json({"id": "a", "reference_code": source, "kernel_code": "a", "backend": "torch"})
     spec = read_request(effective(request))
-    problem = toolkits()["kernelbench"].build(spec, device.torch_device, 7)
+    problem = build_local(spec.problem, device, 7)
     examination = examine(problem, spec, device)
     passing: list[Mutant] = list(LAZY)
     for _ in range(draws):
@@ -87,7 +89,7 @@ def worth(source: str, device: Device, draws: int) -> tuple[list[Mutant], dict[s
 
 def _passing(
     tried: list[Mutant],
-    problem: Problem,
+    problem: RunningProblem,
     spec: EvalSpec,
     device: Device,
     examination: Examination,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 import socket
@@ -105,6 +106,17 @@ def request(kernel_code: str, **changes: Any) -> dict[str, Any]:
 def spec(kernel_code: str, **changes: Any) -> EvalSpec:
     """Return the EvalSpec that a judge reads from such a `request`."""
     return read_request(json_format.ParseDict(request(kernel_code, **changes), pb.EvalRequest()))
+
+
+def with_workload(asked: EvalSpec, number: int) -> EvalSpec:
+    """Return a spec of the workload, or of the case, with this number."""
+    return dataclasses.replace(asked, problem=dataclasses.replace(asked.problem, workload=number))
+
+
+def beside_library(asked: EvalSpec, code: str) -> EvalSpec:
+    """Return a spec that times a candidate beside a program in place of the reference."""
+    form = dataclasses.replace(asked.timing.form, baseline_code=code)
+    return dataclasses.replace(asked, timing=dataclasses.replace(asked.timing, form=form))
 
 
 def limits(**seconds: float) -> dict[str, Any]:

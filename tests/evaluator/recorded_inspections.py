@@ -50,6 +50,6 @@ def sanitizer(tool: str, kernel: str = "scaled_relu", file: str = "candidate.py"
 
 def refused(report: pb.SanitizerReport, policy: pb.MemoryErrors.ValueType = pb.MEMORY_ERRORS_REJECT) -> pb.EvalResult:
     """Return the judge's result for a right candidate with this report."""
-    spec: Any = SimpleNamespace(memory_errors=policy)
+    spec: Any = SimpleNamespace(checks=SimpleNamespace(memory_errors=policy))
     right = pb.EvalResult(outcome=pb.EvalResult.CORRECT, compiled=True, correct=True, message="all outputs are right")
     return judge_sanitizer.apply(report, right, Record(), spec)

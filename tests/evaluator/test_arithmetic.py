@@ -15,18 +15,18 @@ from kerneldyno.evaluator.judge.comparison.evidence import Mismatch
 from kerneldyno.evaluator.judge.problems import trial
 from kerneldyno.evaluator.judge.problems.tiers import BITS
 from kerneldyno.evaluator.shared import tree
+from kerneldyno.evaluator.shared.enums import Precision, Preset
 from kerneldyno.evaluator.shared.precision import round_to
 from kerneldyno.evaluator.shared.spec import ToleranceRule
-from kerneldyno.evaluator.toolkits import toolkits
-from kerneldyno.evaluator.vet import _spec
-from kerneldyno.v1 import evaluation_pb2 as pb
+from kerneldyno.evaluator.toolkits.local import build_local
+from kerneldyno.evaluator.vet import _spec, _under
 
 pytestmark = pytest.mark.pure
 
 CPU = open_device("cpu:0")
 NORMAL, PAIR = "torch.randn(64, 256)", "torch.randn(64, 128), torch.randn(128, 48)"
 ONE_COLUMN = "torch.rand(256, 128), torch.randn(128, 1)"
-TIERS = [pb.PRECISION_TF32, pb.PRECISION_BF16, pb.PRECISION_FP8]
+TIERS = [Precision.TF32, Precision.BF16, Precision.FP8]
 
 #: A kernel. It takes a function that rounds, and the inputs.
 Answer = Callable[..., torch.Tensor]
@@ -40,9 +40,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def said(
-    returned: str, inputs: str, precision: pb.Precision.ValueType, answer: Answer
-) -> tuple[Mismatch | None, pb.Precision.ValueType]:
+def said(returned: str, inputs: str, precision: Precision, answer: Answer) -> tuple[Mismatch | None, Precision]:
     """Return the mismatch of an answer for which `precision` is allowed, and the tier that its errors look like."""
     source = f"""
 import torch
@@ -55,10 +53,9 @@ class Model(torch.nn.Module):
 def get_inputs():
     return [{inputs}]
 """
-    spec = replace(
-        _spec(source, ToleranceRule(pb.Tolerance.PRESET_CALIBRATED, None, None)), allowed_precision=precision
-    )
-    problem = toolkits()["kernelbench"].build(spec, CPU.torch_device, 3)
+    plain = _spec(source, ToleranceRule(Preset.CALIBRATED))
+    spec = _under(plain, replace(plain.checks.rules, allowed_precision=precision))
+    problem = build_local(spec.problem, CPU, 3)
     current = trial.prepare(problem, spec, CPU, 0)
     slot = torch.zeros(current.slot_bytes, dtype=torch.uint8)
     specs = [leaf.spec for leaf in current.expected.leaves]
@@ -94,12 +91,10 @@ HONEST: list[tuple[str, str, Answer]] = [
 
 @pytest.mark.parametrize("precision", TIERS)
 @pytest.mark.parametrize(("returned", "inputs", "answer"), HONEST)
-def test_rounding_is_told_from_mistakes(
-    returned: str, inputs: str, answer: Answer, precision: pb.Precision.ValueType
-) -> None:
+def test_rounding_is_told_from_mistakes(returned: str, inputs: str, answer: Answer, precision: Precision) -> None:
     evidence, observed = said(returned, inputs, precision, answer)
     assert evidence is None
-    assert observed in (pb.PRECISION_FP32, *TIERS)
+    assert observed in (Precision.FP32, *TIERS)
 
 
 def _cut(tensor: torch.Tensor, bits: int) -> torch.Tensor:
@@ -109,7 +104,7 @@ def _cut(tensor: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("precision", TIERS)
-def test_hardware_that_cuts_off_is_no_mistake(precision: pb.Precision.ValueType) -> None:
+def test_hardware_that_cuts_off_is_no_mistake(precision: Precision) -> None:
     bits = BITS[precision]
     answer = lambda _, x, y: torch.relu(_cut(x, bits) @ _cut(y, bits))  # noqa: E731
     assert said("torch.relu(x[0] @ x[1])", PAIR, precision, answer)[0] is None
@@ -134,29 +129,27 @@ MISTAKES: list[tuple[str, str, Answer]] = [
 
 @pytest.mark.parametrize("precision", TIERS)
 @pytest.mark.parametrize(("returned", "inputs", "answer"), MISTAKES)
-def test_mistakes_are_no_rounding(
-    returned: str, inputs: str, answer: Answer, precision: pb.Precision.ValueType
-) -> None:
+def test_mistakes_are_no_rounding(returned: str, inputs: str, answer: Answer, precision: Precision) -> None:
     evidence, observed = said(returned, inputs, precision, answer)
     assert evidence is not None
     assert evidence.kind == "precision"
-    assert observed == pb.PRECISION_FP32
+    assert observed == Precision.FP32
 
 
 @pytest.mark.parametrize("odd", ["nan", "inf"])
 def test_elements_that_are_no_numbers_hide_nothing(odd: str) -> None:
     returned = f"torch.where(x[0] > 2, float('{odd}'), torch.relu(x[0]))"
     clamped = lambda _, x: torch.where(x > 2, float(odd), x.clamp(min=0.01))  # noqa: E731
-    evidence, observed = said(returned, NORMAL, pb.PRECISION_FP8, clamped)
+    evidence, observed = said(returned, NORMAL, Precision.FP8, clamped)
     assert evidence is not None
-    assert observed == pb.PRECISION_FP32
+    assert observed == Precision.FP32
 
 
 def test_what_is_too_little_to_tell_is_let_pass() -> None:
     few = lambda _, x: torch.relu(x) * 1.001  # noqa: E731
-    assert said("torch.relu(x[0])", "torch.rand(32) + 1", pb.PRECISION_BF16, few)[0] is None
+    assert said("torch.relu(x[0])", "torch.rand(32) + 1", Precision.BF16, few)[0] is None
 
 
 def test_outputs_without_numbers_and_without_elements() -> None:
-    assert said("(x[0] > 0).long()", NORMAL, pb.PRECISION_BF16, lambda _, x: (x > 0).long())[0] is None
-    assert said("x[0][:0]", NORMAL, pb.PRECISION_BF16, lambda _, x: x[:0])[0] is None
+    assert said("(x[0] > 0).long()", NORMAL, Precision.BF16, lambda _, x: (x > 0).long())[0] is None
+    assert said("x[0][:0]", NORMAL, Precision.BF16, lambda _, x: x[:0])[0] is None

@@ -19,7 +19,7 @@ from kerneldyno.evaluator.devices.signals import DONE, READY, RELEASED, Signals
 from kerneldyno.evaluator.devices.timed_loops import Plan, Station, capture, lead_in, run_burst, run_paced
 from kerneldyno.evaluator.judge.problems.trial import Inputs, draw
 from kerneldyno.evaluator.shared import tree
-from kerneldyno.evaluator.toolkits import toolkits
+from kerneldyno.evaluator.toolkits.local import build_local
 from tests.evaluator import judge_harness
 
 pytestmark = pytest.mark.pure
@@ -80,7 +80,7 @@ class Witness:
 
 def staged() -> Station:
     spec = judge_harness.spec("", reference_code=REFERENCE)
-    problem = toolkits()["kernelbench"].build(spec, CPU.torch_device, 7)
+    problem = build_local(spec.problem, CPU, 7)
     place = station(draw(problem, CPU, 0), 16 * 64 * 4)
     for (x,) in place.inputs:
         x.copy_(torch.randn(16, 64))

@@ -28,7 +28,8 @@ from kerneldyno.evaluator.judge.timing.reference_runners import ReferenceRunner
 from kerneldyno.evaluator.judge.timing.regime import Regime
 from kerneldyno.evaluator.judge.timing.supply import Batch
 from kerneldyno.evaluator.shared import tree, wire
-from kerneldyno.evaluator.toolkits import ReferenceFailure, toolkits
+from kerneldyno.evaluator.toolkits import ReferenceFailure
+from kerneldyno.evaluator.toolkits.local import build_local
 from kerneldyno.v1 import evaluation_pb2 as pb
 from tests.evaluator import judge_harness
 
@@ -58,7 +59,7 @@ def station(inputs: Inputs, slot_bytes: int) -> Station:
 
 def bursts(seed: int = 0, reference: str = REFERENCE, *, gate: bool = False, queueable: int = 1 << 30) -> Bursts:
     spec = judge_harness.spec("", reference_code=reference, stress_inputs=True)
-    problem = toolkits()["kernelbench"].build(spec, CPU.torch_device, 7)
+    problem = build_local(spec.problem, CPU, 7)
     example = prepare(problem, spec, CPU, 0)
     place = station(example.inputs, example.slot_bytes)
     sides = SimpleNamespace(spec=spec, device=CPU, station=place, gate=object() if gate else None, record=Record())
@@ -88,7 +89,7 @@ async def test_outputs_are_compared_when_the_device_is_others_again_or_when_they
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = bursts()
-    right = made.supply.take(3).right
+    right = (await made.supply.take(3)).right
     outputs = {index: torch.zeros(made.candidate.station.outputs.shape[1], dtype=torch.uint8) for index in right}
     made.outputs.keep(right, outputs)
     assert made.candidate.record.timed_checks == 0
@@ -97,23 +98,23 @@ async def test_outputs_are_compared_when_the_device_is_others_again_or_when_they
     assert finished.value.result.outcome == pb.EvalResult.INCORRECT
     monkeypatch.setattr(timed_outputs, "unjudged", lambda _: 0)
     made = bursts()
-    right = made.supply.take(3).right
+    right = (await made.supply.take(3)).right
     with pytest.raises(Finished):
         made.outputs.keep(right, outputs)
 
 
-def test_only_outputs_of_the_candidate_are_looked_at() -> None:
+async def test_only_outputs_of_the_candidate_are_looked_at() -> None:
     made = bursts()
-    batch = made.supply.take(3)
+    batch = await made.supply.take(3)
     plan = made.plan(made.candidate, batch, cold=True)
     assert len(made.outputs.watched(made.candidate, plan, batch)) == len(batch.right) > 0
     assert made.outputs.watched(made.reference, plan, batch) == {}
 
 
-def test_outputs_of_a_library_baseline_are_compared_and_are_no_verdict_on_the_candidate() -> None:
+async def test_outputs_of_a_library_baseline_are_compared_and_are_no_verdict_on_the_candidate() -> None:
     made = bursts()
     made.reference.is_checked = True
-    batch = made.supply.take(3)
+    batch = await made.supply.take(3)
     plan = made.plan(made.reference, batch, cold=True)
     assert len(made.outputs.watched(made.reference, plan, batch)) == len(batch.right)
     outputs = {index: torch.zeros(made.reference.station.outputs.shape[1], dtype=torch.uint8) for index in batch.right}
@@ -128,25 +129,25 @@ def test_outputs_of_a_library_baseline_are_compared_and_are_no_verdict_on_the_ca
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("count", [1, 2, 7, SETS])
-def test_every_call_has_a_set_and_a_slot_of_its_own(count: int, seed: int) -> None:
+async def test_every_call_has_a_set_and_a_slot_of_its_own(count: int, seed: int) -> None:
     made = bursts(seed)
-    plan = made.plan(made.candidate, made.supply.take(count), cold=True)
+    plan = made.plan(made.candidate, await made.supply.take(count), cold=True)
     assert sorted(plan.sets) == list(range(count))
     assert len(set(plan.slots)) == len(plan.slots) == len(plan.seeds) == count
     assert set(plan.slots) <= set(range(SETS))
 
 
-def test_plans_are_in_no_order_that_could_be_known() -> None:
+async def test_plans_are_in_no_order_that_could_be_known() -> None:
     made = bursts()
-    plans = [made.plan(made.candidate, made.supply.take(SETS), cold=True) for _ in range(4)]
+    plans = [made.plan(made.candidate, await made.supply.take(SETS), cold=True) for _ in range(4)]
     assert len({tuple(plan.sets) for plan in plans}) == 4
     assert len({tuple(plan.slots) for plan in plans}) == 4
     assert all(plan.sets != plan.slots for plan in plans)
 
 
-def test_calls_that_are_looked_at_run_under_the_seed_of_their_answer() -> None:
+async def test_calls_that_are_looked_at_run_under_the_seed_of_their_answer() -> None:
     made = bursts()
-    batch = made.supply.take(SETS)
+    batch = await made.supply.take(SETS)
     plan = made.plan(made.candidate, batch, cold=True)
     for index, expected in batch.right.items():
         assert plan.seeds[plan.sets.index(index)] == expected.seed
@@ -156,18 +157,18 @@ def test_calls_that_are_looked_at_run_under_the_seed_of_their_answer() -> None:
 # Inputs of a burst
 
 
-def test_every_set_is_fresh_and_what_is_right_is_for_just_that_one() -> None:
+async def test_every_set_is_fresh_and_what_is_right_is_for_just_that_one() -> None:
     made = bursts()
-    batch = made.supply.take(SETS)
+    batch = await made.supply.take(SETS)
     assert len({tuple(each.tolist()) for each in sets_of(made, batch)}) == SETS
     assert_right(made, batch)
 
 
-def test_inputs_that_are_slow_to_draw_are_changed_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_inputs_that_are_slow_to_draw_are_changed_instead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(supply._DRAWING_SECONDS, "cpu", 0.0)
     made = bursts(reference=REFERENCE.replace("16, 64", "64, 256"))  # so large that all sets are changed differently
     for _ in range(2):
-        batch = made.supply.take(SETS)
+        batch = await made.supply.take(SETS)
         drawn = {tuple(each.tolist()) for each in made.supply._kept}
         assert len(drawn) == 4
         sets = {tuple(each.tolist()) for each in sets_of(made, batch)}
@@ -176,22 +177,22 @@ def test_inputs_that_are_slow_to_draw_are_changed_instead(monkeypatch: pytest.Mo
         assert_right(made, batch)
 
 
-def test_how_long_drawing_takes_is_known_to_the_next_candidate() -> None:
+async def test_how_long_drawing_takes_is_known_to_the_next_candidate() -> None:
     made = bursts()
     made.built.seconds_a_set = 60.0
-    made.supply.take(SETS)
+    await made.supply.take(SETS)
     assert 0 < made.built.seconds_a_set < 60.0  # one slow measurement is forgotten
 
 
-def test_inputs_of_varying_shape_cannot_be_timed() -> None:
+async def test_inputs_of_varying_shape_cannot_be_timed() -> None:
     varying = REFERENCE.replace("torch.randn(16, 64)", "torch.randn(int(torch.randint(1, 1000, ())), 64)")
     with pytest.raises(ReferenceFailure, match="same shapes"):
-        bursts(reference=varying).supply.take(SETS)
+        await bursts(reference=varying).supply.take(SETS)
 
 
-def test_what_lies_in_the_arena_before_a_burst_is_inputs_that_do_not_count_and_a_pattern() -> None:
+async def test_what_lies_in_the_arena_before_a_burst_is_inputs_that_do_not_count_and_a_pattern() -> None:
     made = bursts()
-    batch = made.supply.take(3)
+    batch = await made.supply.take(3)
     plan = made.plan(made.candidate, batch, cold=True)
     size, arena = made.set_bytes, made.candidate.station.arena
     made._staging.erase(made.candidate, plan, lead_in=1)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import random
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,14 +14,16 @@ import torch
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.judge import workloads
 from kerneldyno.evaluator.judge.memory.footprint import Footprint
+from kerneldyno.evaluator.judge.problems.asking import T
 from kerneldyno.evaluator.judge.problems.cache import BuiltProblem
 from kerneldyno.evaluator.judge.problems.cases import with_all_cases
 from kerneldyno.evaluator.judge.problems.examination import examine
 from kerneldyno.evaluator.judge.problems.trial import prepare
 from kerneldyno.evaluator.judge.timing.supply import Supply
 from kerneldyno.evaluator.shared import tree
-from kerneldyno.evaluator.shared.spec import EvalSpec
+from kerneldyno.evaluator.shared.spec import EvalSpec, ProblemSpec
 from kerneldyno.evaluator.toolkits import ReferenceFailure, toolkits
+from kerneldyno.evaluator.toolkits.local import build_local
 from kerneldyno.evaluator.toolkits.torch_settings import build
 from kerneldyno.v1 import evaluation_pb2 as pb
 from tests.evaluator import judge_harness
@@ -50,7 +52,7 @@ def spec(code: str = THREE, **fields: Any) -> EvalSpec:
 
 
 def built(chosen: EvalSpec) -> Any:
-    return build(toolkits()["kernel_simple"], chosen, CPU.torch_device, 5)
+    return build(toolkits()["kernel_simple"], chosen.problem, CPU.torch_device, 5)
 
 
 def judged(judge: Judge, body: str, code: str = THREE, **fields: Any) -> dict[str, Any]:
@@ -81,7 +83,7 @@ def is_timed(workload: dict[str, Any]) -> bool:
 @pytest.mark.pure
 def test_each_process_has_all_cases_and_begins_with_its_own() -> None:
     for number, size in enumerate((8, 4096, 70_000)):
-        problem = built(dataclasses.replace(spec(), workload=number))
+        problem = built(judge_harness.with_workload(spec(), number))
         assert [name for name, _ in problem.workloads] == NAMES
         assert problem.inputs(0, 1)[0].numel() == size
         assert Counter(problem.inputs(each, 1)[0].numel() for each in range(problem.cases)) == {
@@ -90,7 +92,7 @@ def test_each_process_has_all_cases_and_begins_with_its_own() -> None:
             70_000: 1,
         }
         assert all(torch.equal(problem.expected(each, (), 1), 2 * problem.inputs(each, 1)[0]) for each in range(3))
-    assert len({dataclasses.replace(spec(), workload=number).problem_key for number in range(3)}) == 3
+    assert len({judge_harness.with_workload(spec(), number).problem.key() for number in range(3)}) == 3
 
 
 @pytest.mark.pure
@@ -103,7 +105,7 @@ def test_names_of_inline_cases() -> None:
     cases = [{"inputs_json": "[1]", "expected_json": "2"}, {"inputs_json": "[2]", "expected_json": "4", "name": "two"}]
     chosen = spec("", cases=cases)
     assert [name for name, _ in built(chosen).workloads] == ["case 1", "two"]
-    assert EvalSpec.from_plain(json.loads(json.dumps(chosen.to_plain()))).cases == chosen.cases
+    assert ProblemSpec.from_plain(json.loads(json.dumps(chosen.problem.to_plain()))) == chosen.problem
 
 
 @pytest.mark.pure
@@ -127,7 +129,7 @@ def test_cases_that_cannot_be_used(code: str, words: str) -> None:
 @pytest.mark.pure
 def test_fewer_cases_than_before() -> None:
     with pytest.raises(ReferenceFailure, match="case 4 is to be timed, and there are 3"):
-        built(dataclasses.replace(spec(), workload=3))
+        built(judge_harness.with_workload(spec(), 3))
 
 
 @pytest.mark.pure
@@ -136,12 +138,19 @@ def test_names_are_cut_and_without_line_ends() -> None:
     assert [name for name, _ in built(spec(code)).workloads] == ["x" * 100, "two lines"]
 
 
-def supply(code: str, number: int = 0) -> Supply:
-    chosen = dataclasses.replace(spec(code), workload=number)
-    problem = built(chosen)
+async def ask(work: Callable[[], T]) -> T:
+    return work()
+
+
+async def supply(code: str, number: int = 0) -> Supply:
+    chosen = judge_harness.with_workload(spec(code), number)
+    problem = build_local(chosen.problem, CPU, 5)
     example = prepare(problem, chosen, CPU, 0)
     known = BuiltProblem(problem, examine(problem, chosen, CPU), Footprint(0, 0, 0, 0, 0))
-    return Supply(known, chosen, CPU, example, example.inputs.structure, example.inputs.specs, 12, random.Random(3))
+    inputs = example.inputs
+    made = Supply(known, chosen, CPU, example, inputs.structure, inputs.specs, 12, random.Random(3))
+    await made.draw_ahead([], ask)  # it learns which cases are alike
+    return made
 
 
 @pytest.mark.pure
@@ -160,10 +169,10 @@ def supply(code: str, number: int = 0) -> Supply:
         '{"inputs": [torch.zeros(2, 2).t(), 1], "expected": torch.ones(4)}',
     ],
 )
-def test_a_timed_case_is_not_mixed_with_one_of_another_form(other: str) -> None:
+async def test_a_timed_case_is_not_mixed_with_one_of_another_form(other: str) -> None:
     own = '{"inputs": [torch.ones(4), 1], "expected": torch.full((4,), 2.0)}'
-    made = supply(GET_CASES.format(f"{own}, {other}"))
-    batch = made.take(12)
+    made = await supply(GET_CASES.format(f"{own}, {other}"))
+    batch = await made.take(12)
     for at in range(12):
         (found,) = tree.views(batch.data[at * made.set_bytes :][: made.set_bytes], made.specs)
         assert torch.equal(found, torch.ones(4))
@@ -171,12 +180,12 @@ def test_a_timed_case_is_not_mixed_with_one_of_another_form(other: str) -> None:
 
 @pytest.mark.pure
 @pytest.mark.parametrize("number", [0, 1])
-def test_cases_of_one_form_come_between_so_that_a_kept_answer_is_wrong(number: int) -> None:
+async def test_cases_of_one_form_come_between_so_that_a_kept_answer_is_wrong(number: int) -> None:
     case = '{{"inputs": [torch.full((4,), {0}.0)], "expected": torch.full((4,), {1}.0)}}'
-    made = supply(GET_CASES.format(", ".join(case.format(at, 2 * at) for at in range(3))), number)
+    made = await supply(GET_CASES.format(", ".join(case.format(at, 2 * at) for at in range(3))), number)
     seen: Counter[float] = Counter()
     for _ in range(20):
-        batch = made.take(12)
+        batch = await made.take(12)
         values = [made_set[0].item() for made_set in batch.data.view(torch.float32).view(12, -1)]
         seen.update(values)
         assert any(values[index] != number for index in batch.right) or set(values) == {number}
@@ -188,14 +197,15 @@ def test_cases_of_one_form_come_between_so_that_a_kept_answer_is_wrong(number: i
 
 @pytest.mark.pure
 def test_the_plan_knows_the_largest_case() -> None:
-    problem = built(spec(doubled((8, "float32", ""), (1 << 20, "float32", ""))))
+    problem = build_local(spec(doubled((8, "float32", ""), (1 << 20, "float32", ""))).problem, CPU, 5)
     own = Footprint(256, 256, 1024, 0, 0)
     found = with_all_cases(own, problem, spec(), CPU)
     assert (found.inputs, found.outputs, found.widest_outputs) == (256, 256, 4 << 20)
     sizes = found.sizes(CPU, 1 << 40, timed=True)
     assert (sizes.sets, sizes.slot_bytes) == (40, 256), "short calls need long bursts, whatever the other cases are"
     assert found.needed(sizes, timed=True) > own.needed(sizes, timed=True) + (4 << 20) * 8
-    assert with_all_cases(own, built(spec(doubled((8, "float32", "")))), spec(), CPU) is own
+    one = build_local(spec(doubled((8, "float32", ""))).problem, CPU, 5)
+    assert with_all_cases(own, one, spec(), CPU) is own
 
 
 def right(seconds: float) -> pb.EvalResult:
@@ -224,7 +234,7 @@ async def together(*results: tuple[pb.EvalResult, bool], **fields: Any) -> tuple
 @pytest.mark.pure
 async def test_times_without_a_reference_are_counted() -> None:
     whole, asked = await together((right(1.0), True), (right(2.0), True), (right(3.0), True))
-    assert [each.workload for each in asked] == [0, 1, 2]
+    assert [each.problem.workload for each in asked] == [0, 1, 2]
     assert whole.workload_summary == pb.WorkloadSummary(total=3, timed=3)
     assert [each.workload.name for each in whole.workloads] == NAMES
     assert [each.candidate_timing.median_seconds for each in whole.workloads] == [1.0, 2.0, 3.0]
@@ -236,7 +246,7 @@ async def test_times_without_a_reference_are_counted() -> None:
 @pytest.mark.pure
 async def test_cases_that_are_late_need_one_process_together() -> None:
     whole, asked = await together((right(1.0), True), (right(0.0), False), workloads_time="0.000000001s")
-    assert [each.run_performance for each in asked] == [True, False]
+    assert [each.timing.wanted for each in asked] == [True, False]
     assert whole.outcome == pb.EvalResult.CORRECT
     assert whole.message == "all outputs of 3 workloads are right"
     assert whole.workload_summary == pb.WorkloadSummary(total=3, timed=1)

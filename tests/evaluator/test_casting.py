@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from kerneldyno.evaluator.judge.problems.tiers import of_dtype
-from kerneldyno.evaluator.shared import casting
 from kerneldyno.evaluator.shared.casting import cast, cast_module
+from kerneldyno.evaluator.shared.enums import Precision
 from kerneldyno.evaluator.toolkits import ReferenceFailure, toolkits
 from kerneldyno.evaluator.toolkits.torch_settings import build
 from kerneldyno.v1 import evaluation_pb2 as pb
@@ -19,11 +19,6 @@ pytestmark = pytest.mark.pure
 
 CPU = torch.device("cpu")
 DTYPES = {"FP64": torch.float64, "FP32": torch.float32, "FP16": torch.float16, "BF16": torch.bfloat16}
-
-
-def test_the_numbers_are_the_contracts() -> None:
-    for name in (*DTYPES, "FP8"):
-        assert getattr(casting, name) == pb.Precision.Value(f"PRECISION_{name}")
 
 
 @pytest.mark.parametrize("name", DTYPES)
@@ -46,7 +41,7 @@ def test_fp8_leaves_values_that_e4m3_holds_times_a_power_of_two(size: float) -> 
     torch.manual_seed(0)
     values = torch.randn(1000)
     values *= size / values.abs().max()
-    rounded = cast(values, casting.FP8)
+    rounded = cast(values, Precision.FP8)
     assert rounded.dtype == torch.bfloat16
     exponent = int(torch.frexp(rounded.double().abs().max()).exponent)
     for shift in range(-2, 3):
@@ -55,7 +50,7 @@ def test_fp8_leaves_values_that_e4m3_holds_times_a_power_of_two(size: float) -> 
             break
     else:
         pytest.fail("no power of two brings the values to e4m3")
-    assert torch.equal(cast(rounded, casting.FP8), rounded)
+    assert torch.equal(cast(rounded, Precision.FP8), rounded)
     large = values.abs() > size / 100
     assert ((rounded.double() - values).abs() <= 0.0701 * values.abs())[large].all()
 
@@ -64,33 +59,33 @@ def test_fp8_leaves_values_that_e4m3_holds_times_a_power_of_two(size: float) -> 
     "values", [torch.zeros(3), torch.empty(0), torch.tensor([float("inf"), 1.0]), torch.full((2,), 1e-42)]
 )
 def test_fp8_of_what_has_no_scale(values: torch.Tensor) -> None:
-    assert cast(values, casting.FP8).shape == values.shape
-    assert torch.isfinite(cast(values, casting.FP8)).all()
+    assert cast(values, Precision.FP8).shape == values.shape
+    assert torch.isfinite(cast(values, Precision.FP8)).all()
 
 
 def test_parameters_and_buffers_of_modules_are_cast() -> None:
     linear = torch.nn.Linear(4, 4)
     made = torch.nn.Sequential(linear, torch.nn.BatchNorm1d(4))
     made.register_buffer("steps", torch.arange(3))
-    cast_module(made, casting.BF16)
+    cast_module(made, Precision.BF16)
     dtypes = {name: tensor.dtype for name, tensor in made.state_dict().items()}
     assert dtypes["0.weight"] == dtypes["1.running_var"] == torch.bfloat16
     assert dtypes["steps"] == dtypes["1.num_batches_tracked"] == torch.int64
     before = linear.weight
-    cast_module(made, casting.FP8)
+    cast_module(made, Precision.FP8)
     assert linear.weight is before  # in place: what has a reference to it sees the new values
-    assert torch.equal(cast(before.detach(), casting.FP8), before)
+    assert torch.equal(cast(before.detach(), Precision.FP8), before)
 
 
 def test_complex_parameters_stay_complex() -> None:
     made = torch.nn.ParameterDict({"phase": torch.randn(3, dtype=torch.complex64), "size": torch.rand(3)})
-    cast_module(made, casting.FP16)
+    cast_module(made, Precision.FP16)
     assert (made["phase"].dtype, made["size"].dtype) == (torch.complex64, torch.float16)
 
 
 def made(**fields: Any) -> Any:
     spec = judge_harness.spec("", **fields)
-    return build(toolkits()[spec.toolkit], spec, CPU, 5)
+    return build(toolkits()[spec.problem.toolkit], spec.problem, CPU, 5)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +100,7 @@ def test_a_problem_is_posed_in_another_precision(precision: str, dtype: torch.dt
     assert problem.input_bytes() == x.nbytes
     if precision == "FP8":
         for tensor in (x, *problem.parameters().values()):
-            assert torch.equal(cast(tensor, casting.FP8), tensor)
+            assert torch.equal(cast(tensor, Precision.FP8), tensor)
 
 
 def test_a_toolkit_that_cannot_cast_says_so() -> None:
@@ -117,9 +112,9 @@ def test_a_toolkit_that_cannot_cast_says_so() -> None:
 
     spec = judge_harness.spec("", precision="PRECISION_BF16")
     with pytest.raises(ReferenceFailure, match="knows no precision"):
-        build(Own(), spec, CPU, 5)
+        build(Own(), spec.problem, CPU, 5)
 
 
 def test_problems_in_two_precisions_are_two_problems() -> None:
-    keys = {judge_harness.spec("", precision=name).problem_key for name in ("PRECISION_BF16", "PRECISION_FP16", 0)}
+    keys = {judge_harness.spec("", precision=name).problem.key() for name in ("PRECISION_BF16", "PRECISION_FP16", 0)}
     assert len(keys) == 3

@@ -12,6 +12,7 @@ from kerneldyno.evaluator.judge.comparison.compare import compare, expect
 from kerneldyno.evaluator.judge.comparison.evidence import Comparison
 from kerneldyno.evaluator.judge.problems.tiers import BITS, RECOGNISED, recognise, rms
 from kerneldyno.evaluator.shared import tree
+from kerneldyno.evaluator.shared.enums import Precision
 from kerneldyno.evaluator.shared.precision import round_to
 from kerneldyno.evaluator.shared.spec import ToleranceRule
 from kerneldyno.v1 import evaluation_pb2 as pb
@@ -70,7 +71,7 @@ def test_reduced_precision_is_found_out_and_can_be_allowed() -> None:
     rounded = (a.bfloat16() @ b.bfloat16()).float()
     precise = a.double() @ b.double()
     assert kind(outcome(a @ b, rounded, precise=precise)) == "values"
-    bits = BITS[pb.PRECISION_BF16]
+    bits = BITS[Precision.BF16]
     allowed = round_to(a, bits).double() @ round_to(b, bits).double()
     assert kind(outcome(a @ b, rounded, precise=precise, allowed=allowed)) is None
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from kerneldyno.evaluator.judge.problems.counting import _kernels
+from kerneldyno.evaluator.toolkits.counting import _kernels
 
 pytestmark = pytest.mark.pure
 

@@ -11,8 +11,11 @@ from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.judge.problems import stress, trial
 from kerneldyno.evaluator.judge.problems.examination import Examination, examine, warnings
 from kerneldyno.evaluator.shared import casting, tree
+from kerneldyno.evaluator.shared.enums import Precision
+from kerneldyno.evaluator.shared.running_problem import RunningProblem
 from kerneldyno.evaluator.shared.spec import EvalSpec
-from kerneldyno.evaluator.toolkits import Problem, ReferenceFailure, toolkits
+from kerneldyno.evaluator.toolkits import ReferenceFailure
+from kerneldyno.evaluator.toolkits.local import build_local
 from kerneldyno.v1 import evaluation_pb2 as pb
 from tests.evaluator import judge_harness
 
@@ -38,10 +41,10 @@ def get_inputs():
 """
 
 
-def known(returned: str, *inputs: str, **changes: Any) -> tuple[Problem, EvalSpec, Examination]:
+def known(returned: str, *inputs: str, **changes: Any) -> tuple[RunningProblem, EvalSpec, Examination]:
     asked = {"reference_code": reference(returned, *inputs), "stress_inputs": True, **changes}
     spec = judge_harness.spec("", **asked)
-    problem = toolkits()["kernelbench"].build(spec, CPU.torch_device, 7)
+    problem = build_local(spec.problem, CPU, 7)
     return problem, spec, examine(problem, spec, CPU)
 
 
@@ -215,10 +218,10 @@ def test_changed_inputs_of_a_problem_in_fp8_are_values_of_it() -> None:
     assert kinds(found) >= {"patch", "rows", "large"}
     for kind in found.held:
         (changed,) = trial.prepare(problem, spec, CPU, 0, found.vary(kind, CPU)).inputs.tensors()
-        assert torch.equal(casting.cast(changed, casting.FP8), changed), kind
+        assert torch.equal(casting.cast(changed, Precision.FP8), changed), kind
     inputs = trial.prepare(problem, spec, CPU, 0).inputs
     data = inputs.master.repeat(3)
     found.season(CPU, data, inputs.specs, 3)
     for draw in tree.stacked(data, inputs.specs, 3)[0]:
-        assert torch.equal(casting.cast(draw, casting.FP8), draw)
+        assert torch.equal(casting.cast(draw, Precision.FP8), draw)
         assert not torch.equal(draw, inputs.tensors()[0].reshape(-1))

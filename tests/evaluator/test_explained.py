@@ -19,7 +19,7 @@ from kerneldyno.evaluator.judge.problems.cache import BuiltProblem
 from kerneldyno.evaluator.judge.problems.examination import examine
 from kerneldyno.evaluator.shared import tree
 from kerneldyno.evaluator.shared.spec import EvalSpec
-from kerneldyno.evaluator.toolkits import toolkits
+from kerneldyno.evaluator.toolkits.local import build_local
 from kerneldyno.v1 import evaluation_pb2 as pb
 from tests.evaluator import judge_harness
 
@@ -177,7 +177,7 @@ IDIOMS = {
 @functools.cache  # no test changes the result
 def examined(source: str) -> tuple[EvalSpec, BuiltProblem]:
     spec = judge_harness.spec("", reference_code=source, backend="torch", stress_inputs=True)
-    problem = toolkits()["kernelbench"].build(spec, CPU.torch_device, 3)
+    problem = build_local(spec.problem, CPU, 3)
     return spec, BuiltProblem(problem, examine(problem, spec, CPU), Footprint(1, 1, 1, 0, 0))
 
 

@@ -62,7 +62,7 @@ PLAIN = REFERENCE.replace("class Model(", "class ModelNew(").format(asks="")
 
 def made(asks: str = "", **fields: Any) -> Any:
     spec = judge_harness.spec("", reference_code=REFERENCE.format(asks=asks), **fields)
-    return build(toolkits()["kernelbench"], spec, CPU, 5)
+    return build(toolkits()["kernelbench"], spec.problem, CPU, 5)
 
 
 def judged(judge: Judge, code: str, *, asks: str = "", **fields: Any) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def test_without_a_request_there_are_no_gradients() -> None:
 @pytest.mark.pure
 def test_only_the_inputs_that_require_gradients_have_them() -> None:
     reference = REFERENCE.format(asks=", requires_grad=True").replace("torch.arange(64) % 3]", "torch.rand(64)]")
-    problem = build(toolkits()["kernelbench"], judge_harness.spec("", reference_code=reference), CPU, 5)
+    problem = build(toolkits()["kernelbench"], judge_harness.spec("", reference_code=reference).problem, CPU, 5)
     assert problem.gradients == Gradients([True, False], ["weight"], 0)
     assert len(problem.expected(0, problem.inputs(0, 1), 1)["input_gradients"]) == 1
 
@@ -135,7 +135,7 @@ def test_only_the_inputs_that_require_gradients_have_them() -> None:
 def test_a_toolkit_without_gradients_says_so() -> None:
     spec = judge_harness.spec("", toolkit="kernel_simple", cases_code="def get_cases(): return []", backward=True)
     with pytest.raises(ReferenceFailure):
-        build(toolkits()["kernel_simple"], spec, CPU, 5)
+        build(toolkits()["kernel_simple"], spec.problem, CPU, 5)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import torch
 
 from kerneldyno.evaluator.judge.context import JudgeContext
 from kerneldyno.evaluator.judge.lane import Lane
-from kerneldyno.evaluator.judge.problems.counting import Counted
+from kerneldyno.evaluator.shared.running_problem import Counted
 from tests.evaluator import judge_harness
 
 pytestmark = pytest.mark.pure

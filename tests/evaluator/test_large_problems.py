@@ -22,7 +22,7 @@ from kerneldyno.evaluator.judge.problems.excerpt import Excerpt, Excerpted
 from kerneldyno.evaluator.judge.problems.trial import Trial
 from kerneldyno.evaluator.judge.runners.lease import Lease
 from kerneldyno.evaluator.shared.spec import EvalSpec
-from kerneldyno.evaluator.toolkits import toolkits
+from kerneldyno.evaluator.toolkits.local import build_local
 from tests.evaluator import judge_harness
 
 pytestmark = pytest.mark.alone
@@ -179,9 +179,10 @@ def drawn_by(body: str, cut: tuple[bool, ...]) -> tuple[list[torch.Tensor], int]
     """Draw ten of 40 rows seven times. Return the first tensor of each, and how often all rows were drawn."""
     source = f"import torch\ndraws = []\ndef get_inputs():\n    draws.append(1)\n    return {body}\n"
     source += "class Model(torch.nn.Module):\n    def forward(self, x, *more):\n        return x\n"
-    problem: Any = toolkits()["kernelbench"].build(spec_for("", reference=source), CPU.torch_device, 1)
+    problem: Any = build_local(spec_for("", reference=source).problem, CPU, 1)
     some = Excerpted(problem, Excerpt(10, 40, cut))
-    return [some.inputs(0, seed)[0] for seed in range(7)], len(problem._get_inputs.__globals__["draws"])
+    made = problem._problem._problem
+    return [some.draw(0, seed)[1][0] for seed in range(7)], len(made._get_inputs.__globals__["draws"])
 
 
 def test_rows_are_given_once_and_all_of_them_are_drawn_again_only_then() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from typing import Any, cast
 
 import pytest
@@ -11,8 +10,8 @@ import torch
 
 from kerneldyno.evaluator.judge.runners.side import Sizes
 from kerneldyno.evaluator.judge.timing.reference_runners import ReferenceRunner
-from kerneldyno.evaluator.shared.spec import EvalSpec
-from kerneldyno.evaluator.toolkits import ReferenceFailure, toolkits
+from kerneldyno.evaluator.shared.spec import EvalSpec, TimedForm
+from kerneldyno.evaluator.toolkits import toolkits
 from kerneldyno.evaluator.toolkits.torch_settings import build
 from tests.evaluator import judge_harness
 from tests.evaluator.judge_harness import REFERENCE, Judge, limits, request
@@ -53,15 +52,15 @@ def spec(**changes: Any) -> EvalSpec:
     return judge_harness.spec("", **changes)
 
 
-def library(code: str, **fields: Any) -> Any:
-    """Return the problem of a runner that times `code` in place of the reference."""
-    return build(toolkits()["kernelbench"], dataclasses.replace(spec(**fields), baseline_code=code), CPU, 5)
+def built(**fields: Any) -> Any:
+    """Return the problem of a runner that times a library in place of the reference."""
+    return build(toolkits()["kernelbench"], spec(**fields).problem, CPU, 5)
 
 
 @pytest.mark.pure
 def test_a_library_gets_the_values_of_the_reference() -> None:
-    problem = library(LIBRARY, stress_inputs=True)
-    problem.make_ready(5)
+    problem = built(stress_inputs=True)
+    problem.make_ready(TimedForm(baseline_code=LIBRARY))
     (x,) = problem.inputs(0, 1)
     assert torch.allclose(problem.timed(x), problem.expected(0, [x], 1), atol=1e-5)
 
@@ -72,8 +71,8 @@ def test_a_library_makes_both_passes_and_returns_buffers() -> None:
         "self.scale = scale", "self.scale = scale\n        self.norm = nn.BatchNorm1d(features)"
     )
     reference = reference.replace("self.linear(x)", "self.norm(self.linear(x))")
-    problem = library(reference, reference_code=reference, backward=True, module_mode="MODULE_MODE_TRAIN")
-    problem.make_ready(5)
+    problem = built(reference_code=reference, backward=True, module_mode="MODULE_MODE_TRAIN")
+    problem.make_ready(TimedForm(baseline_code=reference))
     inputs = problem.inputs(0, 1)
     with torch.no_grad():
         found = problem.timed(*inputs)
@@ -84,28 +83,26 @@ def test_a_library_makes_both_passes_and_returns_buffers() -> None:
 @pytest.mark.pure
 def test_a_library_without_the_class_says_so() -> None:
     with pytest.raises(AttributeError, match="the library baseline defines no Model"):
-        library("import torch").make_ready(5)
+        built().make_ready(TimedForm(baseline_code="import torch"))
 
 
 @pytest.mark.pure
 def test_a_toolkit_without_library_baselines_says_so() -> None:
-    made = dataclasses.replace(
-        spec(toolkit="kernel_simple", cases_code="def get_cases(): return []"), baseline_code="x"
-    )
-    with pytest.raises(ReferenceFailure):
-        build(toolkits()["kernel_simple"], made, CPU, 5)
+    cases = "def get_cases(): return [{'inputs': [1], 'expected': 1}]"
+    made = build(toolkits()["kernel_simple"], spec(toolkit="kernel_simple", cases_code=cases).problem, CPU, 5)
+    with pytest.raises(ValueError, match="knows no library_baselines"):
+        made.make_ready(TimedForm(baseline_code="x"))
 
 
 @pytest.mark.pure
 def test_a_library_has_a_runner_of_its_own_and_no_part_in_the_problem() -> None:
     plain = spec()
     asked = spec(library_baselines=[{"name": "addmm", "code": LIBRARY}])
-    assert asked.library_baselines == (("addmm", LIBRARY),)
-    assert asked.problem_key == plain.problem_key
-    timed = dataclasses.replace(asked, baseline_code=LIBRARY)
-    assert timed.problem_key != plain.problem_key
-    again = EvalSpec.from_plain(timed.to_plain())
-    assert (again.baseline_code, again.library_baselines) == (LIBRARY, ())
+    assert asked.timing.library_baselines == (("addmm", LIBRARY),)
+    assert (asked.examined_key, asked.timed_key) == (plain.examined_key, plain.timed_key)
+    timed = judge_harness.beside_library(asked, LIBRARY)
+    assert timed.examined_key == plain.examined_key
+    assert timed.timed_key != plain.timed_key
 
 
 @pytest.mark.alone
@@ -150,7 +147,7 @@ def test_a_library_has_the_limits_of_the_request(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(ReferenceRunner, "ask", ask)
     sizes = Sizes(None, [], sets=1, slots=1, slot_bytes=0)
     side = ReferenceRunner(cast(Any, None), cast(Any, None), cast(Any, None), sizes)
-    asyncio.run(side.build(dataclasses.replace(spec(**limits(compile=30, timing=12)), baseline_code=code), 1, ()))
+    asyncio.run(side.build(judge_harness.beside_library(spec(**limits(compile=30, timing=12)), code), 1, ()))
     assert (side.limit, side.is_checked) == (limit, bool(code))
 
 

@@ -99,7 +99,7 @@ class Counter(nn.Module):
 
 def made(code: str = REFERENCE, **fields: Any) -> Any:
     spec = judge_harness.spec("", reference_code=code, **fields)
-    return build(toolkits()[spec.toolkit], spec, CPU, 5)
+    return build(toolkits()[spec.problem.toolkit], spec.problem, CPU, 5)
 
 
 def judged(judge: Judge, code: str, mode: str, *, reference: str = REFERENCE, **fields: Any) -> dict[str, Any]:
@@ -214,12 +214,12 @@ def test_without_a_mode_modules_stay_as_they_are() -> None:
 def test_a_toolkit_without_modes_says_so() -> None:
     spec = judge_harness.spec("", toolkit="kernel_simple", cases_code="def get_cases(): return []", module_mode=EVAL)
     with pytest.raises(ReferenceFailure):
-        build(toolkits()["kernel_simple"], spec, CPU, 5)
+        build(toolkits()["kernel_simple"], spec.problem, CPU, 5)
 
 
 @pytest.mark.pure
 def test_modes_are_different_problems() -> None:
-    keys = {judge_harness.spec("", module_mode=mode).problem_key for mode in (TRAIN, EVAL, "MODULE_MODE_UNSPECIFIED")}
+    keys = {judge_harness.spec("", module_mode=mode).problem.key() for mode in (TRAIN, EVAL, "MODULE_MODE_UNSPECIFIED")}
     assert len(keys) == 3
 
 
@@ -241,7 +241,7 @@ def test_both_modes_are_two_evaluations_of_which_one_is_timed() -> None:
     spec = judge_harness.spec("", module_mode=BOTH, run_performance=True, enable_profiling=True)
     asked, evaluate_one = _scripted(pb.EvalResult.CORRECT, pb.EvalResult.CORRECT)
     result, workloads = asyncio.run(modes.evaluate(spec, evaluate_one))
-    assert [(each.training, each.run_performance, each.enable_profiling) for each in asked] == [
+    assert [(each.problem.training, each.timing.wanted, each.inspection.profile) for each in asked] == [
         (False, False, False),
         (True, True, True),
     ]

@@ -78,7 +78,7 @@ def get_inputs():
 
 def state(seed: int, **changes: Any) -> dict[str, torch.Tensor]:
     asked = judge_harness.spec("", reference_code=REFERENCE, stress_inputs=True, **changes)
-    return toolkits()["kernelbench"].build(asked, CPU, seed).state()
+    return toolkits()["kernelbench"].build(asked.problem, CPU, seed).state()
 
 
 def test_constants_of_the_reference_are_replaced_and_nothing_else() -> None:
@@ -98,7 +98,7 @@ def test_values_are_secret_to_a_judge() -> None:
 
 def test_nothing_is_replaced_without_stress() -> None:
     asked = judge_harness.spec("", reference_code=REFERENCE, stress_inputs=False)
-    assert toolkits()["kernelbench"].build(asked, CPU, 7).state() == {}
+    assert toolkits()["kernelbench"].build(asked.problem, CPU, 7).state() == {}
 
 
 def construction(target: Any) -> Construction:

@@ -59,7 +59,8 @@ def asked(kernel_code: str, **changes: Any) -> dict[str, Any]:
 
 
 def test_old_names_of_what_plug_ins_import_stay() -> None:
-    assert (spec.EvalSpec, precision.round_to) == (toolkits.EvalSpec, toolkits.round_to)
+    assert spec.EvalSpec is spec.ProblemSpec is toolkits.EvalSpec is toolkits.ProblemSpec
+    assert precision.round_to is toolkits.round_to
 
 
 def test_names_are_served_and_objects_are_what_they_must_be(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:

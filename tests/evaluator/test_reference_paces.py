@@ -54,8 +54,8 @@ def pool() -> Iterator[Pool]:
 
 
 async def timed_beside(references: Made, pace: float, *, fails: bool = False) -> float:
-    spec, sizes = cast(Any, SimpleNamespace(problem_key="p")), cast(Any, SimpleNamespace(sets=3, slot_bytes=256))
-    known = cast(Any, SimpleNamespace(footprint=Footprint(1, 1, 1, 1, 1)))
+    spec, sizes = cast(Any, SimpleNamespace(timed_key="p")), cast(Any, SimpleNamespace(sets=3, slot_bytes=256))
+    known = cast(Any, SimpleNamespace(footprint=Footprint(1, 1, 1, 1, 1), seed=7))
     async with references.beside(known, spec, sizes, runner(pace), full_queues=True) as side:
         if fails:
             side.unanswered = 1
@@ -85,8 +85,8 @@ async def test_a_reference_that_is_left_in_the_midst_of_something_ends_once(pool
 
 async def test_a_reference_that_one_lane_ends_stays_open_until_the_others_have_left(pool: Pool) -> None:
     references = Made(pool, [QUICK, ALSO_QUICK])
-    spec, sizes = cast(Any, SimpleNamespace(problem_key="p")), cast(Any, SimpleNamespace(sets=3, slot_bytes=256))
-    known = cast(Any, SimpleNamespace(footprint=Footprint(1, 1, 1, 1, 1)))
+    spec, sizes = cast(Any, SimpleNamespace(timed_key="p")), cast(Any, SimpleNamespace(sets=3, slot_bytes=256))
+    known = cast(Any, SimpleNamespace(footprint=Footprint(1, 1, 1, 1, 1), seed=7))
     async with references.beside(known, spec, sizes, runner(QUICK), full_queues=True) as waiting:
         with pytest.raises(ZeroDivisionError):
             await timed_beside(references, QUICK, fails=True)
@@ -99,8 +99,8 @@ async def test_a_reference_that_one_lane_ends_stays_open_until_the_others_have_l
 
 async def test_the_next_candidates_get_the_class_for_which_a_reference_is_to_come(pool: Pool) -> None:
     references = Made(pool, [QUICK])
-    spec = cast(Any, SimpleNamespace(problem_key="p"))
-    other = cast(Any, SimpleNamespace(problem_key="q"))
+    spec = cast(Any, SimpleNamespace(timed_key="p"))
+    other = cast(Any, SimpleNamespace(timed_key="q"))
     quick, slow = pool.class_of(runner(QUICK)), pool.class_of(runner(SLOW))
     assert references.classes(spec, full_queues=True) == set()
     references.expect(spec, runner(SLOW), full_queues=True)
@@ -115,6 +115,6 @@ async def test_the_next_candidates_get_the_class_for_which_a_reference_is_to_com
 async def test_not_every_problem_that_ever_was_is_remembered(pool: Pool) -> None:
     references = Made(pool, [])
     for number in range(1000):
-        references.expect(cast(Any, SimpleNamespace(problem_key=str(number))), runner(QUICK), full_queues=True)
-    assert references.classes(cast(Any, SimpleNamespace(problem_key="0")), full_queues=True) == set()
-    assert references.classes(cast(Any, SimpleNamespace(problem_key="999")), full_queues=True)
+        references.expect(cast(Any, SimpleNamespace(timed_key=str(number))), runner(QUICK), full_queues=True)
+    assert references.classes(cast(Any, SimpleNamespace(timed_key="0")), full_queues=True) == set()
+    assert references.classes(cast(Any, SimpleNamespace(timed_key="999")), full_queues=True)

@@ -189,7 +189,7 @@ async def rehearsed(pool: Pool, case: Case, **changes: Any) -> pb.EvalResult | N
     """Return the verdict of a rehearsal, or None if the candidate goes on."""
     files = [{"path": path, "content": text} for path, text in case.files]
     asked = spec(case.source, kernel_files=files, **changes)
-    problem = toolkits()["kernelbench"].build(asked, TARGET, 1)
+    problem = toolkits()["kernelbench"].build(asked.problem, TARGET, 1)
     async with Rehearsal(pool, "9.0", asked, problem) as beforehand:
         try:
             await beforehand.must_succeed(draw(problem, CpuDevice(), 0), LIMITS)
@@ -259,7 +259,7 @@ async def test_nobody_is_rehearsed_for_an_idle_device(zygote: socket.socket) -> 
 
 async def test_who_is_cancelled_leaves_no_process(pool: Pool) -> None:
     asked = spec(PASSES["hangs"].source)
-    async with Rehearsal(pool, "9.0", asked, toolkits()["kernelbench"].build(asked, TARGET, 1)):
+    async with Rehearsal(pool, "9.0", asked, toolkits()["kernelbench"].build(asked.problem, TARGET, 1)):
         pass
     assert pool.runners == set()
 

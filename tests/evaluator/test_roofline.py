@@ -16,14 +16,15 @@ from kerneldyno.evaluator.devices.cpu import CpuDevice
 from kerneldyno.evaluator.judge.memory.footprint import Footprint
 from kerneldyno.evaluator.judge.problems import trial
 from kerneldyno.evaluator.judge.problems.cache import Announce, BuiltProblem, Problems
-from kerneldyno.evaluator.judge.problems.counting import count
 from kerneldyno.evaluator.judge.problems.examination import Examination
 from kerneldyno.evaluator.judge.results.record import Record
 from kerneldyno.evaluator.judge.runners.lease import Lease
 from kerneldyno.evaluator.judge.timing import roofline
 from kerneldyno.evaluator.judge.timing.roofline import Roof, Work, implausible, position, work_of
 from kerneldyno.evaluator.judge.timing.rounds import Quiet
-from kerneldyno.evaluator.toolkits import Problem, toolkits
+from kerneldyno.evaluator.shared.enums import Precision
+from kerneldyno.evaluator.shared.running_problem import Counted, RunningProblem
+from kerneldyno.evaluator.toolkits.local import build_local
 from kerneldyno.v1 import evaluation_pb2 as pb
 from tests.evaluator import judge_harness
 
@@ -51,18 +52,23 @@ def get_inputs():
 """
 
 
-def built(body: str, inputs: str = "torch.randn(32, 128)", layer: str = "None") -> tuple[Problem, trial.Trial]:
+def built(body: str, inputs: str = "torch.randn(32, 128)", layer: str = "None") -> tuple[RunningProblem, trial.Trial]:
     return made({"reference_code": reference(body, inputs, layer)})
 
 
-def made(asked: dict[str, Any]) -> tuple[Problem, trial.Trial]:
+def made(asked: dict[str, Any]) -> tuple[RunningProblem, trial.Trial]:
     spec = judge_harness.spec("", **asked)
-    problem = toolkits()[spec.toolkit].build(spec, CPU.torch_device, 7)
+    problem = build_local(spec.problem, CPU, 7)
     return problem, trial.prepare(problem, spec, CPU, 0)
 
 
-def counted(problem: Problem, example: trial.Trial) -> Work:
-    return work_of(problem, example, count(problem, CPU, example).flops)
+def count(problem: RunningProblem, example: trial.Trial) -> Counted:
+    inputs = example.inputs
+    return problem.count(inputs.structure, inputs.specs, inputs.master.clone(), example.seed)
+
+
+def counted(problem: RunningProblem, example: trial.Trial) -> Work:
+    return work_of(problem, example, count(problem, example).flops)
 
 
 def test_a_linear_layer_is_counted_exactly() -> None:
@@ -94,7 +100,7 @@ def test_a_reference_that_the_counter_cannot_run_has_no_operations() -> None:
 def test_counting_leaves_the_trial_as_it_was() -> None:
     problem, example = built("return xs[0].mul_(2)")
     before = example.inputs.master.clone()
-    count(problem, CPU, example)
+    count(problem, example)
     assert torch.equal(example.inputs.master, before)
 
 
@@ -191,7 +197,7 @@ class SmallCache(CpuDevice):
 
 
 def placed(
-    problem: Problem, example: trial.Trial, record: Record, seconds: float, device: CpuDevice | None = None
+    problem: RunningProblem, example: trial.Trial, record: Record, seconds: float, device: CpuDevice | None = None
 ) -> pb.Roofline | None:
     device = device or SmallCache()
 
@@ -264,9 +270,9 @@ def test_a_gpu_is_measured_to_do_what_gpus_do() -> None:
     assert 1e11 < gpu.moved() < 1e14
     rates = {tier: gpu.computed(tier) for tier in roofline._TIERS}
     assert all(1e11 < rate < 1e16 for rate in rates.values()), rates
-    assert rates[pb.PRECISION_BF16] > 1.2 * rates[pb.PRECISION_FP32], rates
+    assert rates[Precision.BF16] > 1.2 * rates[Precision.FP32], rates
     if torch.cuda.get_device_capability() >= (8, 0):
-        assert rates[pb.PRECISION_TF32] > 1.2 * rates[pb.PRECISION_FP32], rates
+        assert rates[Precision.TF32] > 1.2 * rates[Precision.FP32], rates
 
 
 def test_counting_does_not_bring_dynamo_along() -> None:
@@ -274,7 +280,7 @@ def test_counting_does_not_bring_dynamo_along() -> None:
     program = """
 import sys
 import torch
-from kerneldyno.evaluator.judge.problems.counting import _Counter
+from kerneldyno.evaluator.toolkits.counting import _Counter
 counter = _Counter("cpu")
 with torch.no_grad(), counter:
     torch.ones(2, 3) @ torch.ones(3, 4)

@@ -26,7 +26,7 @@ PLENTY = {"queued": 90, "paced": 90}
 def session(*, queued: bool = True, precision: float = 0.01) -> TimingSession:
     made = TimingSession.__new__(TimingSession)
     made._bursts = cast(Any, SimpleNamespace(regime=SimpleNamespace(queued=queued)))
-    made._candidate = cast(Any, SimpleNamespace(spec=SimpleNamespace(timing_precision=precision)))
+    made._candidate = cast(Any, SimpleNamespace(spec=SimpleNamespace(timing=SimpleNamespace(precision=precision))))
     return made
 
 
@@ -129,12 +129,15 @@ async def test_bursts_of_nothing_are_made_again_on_a_host_that_is_slow_but_not_f
         all_made.append(burst)
         return burst
 
+    async def familiar(count: int) -> None:
+        """Return no batch: nothing looks at it."""
+
     all_made: list[PacedBurst] = []
     timed = session()
     bursts = SimpleNamespace(
         regime=SimpleNamespace(replayed=False),
         nothing_like=tuple,
-        supply=SimpleNamespace(familiar=lambda _: None),
+        supply=SimpleNamespace(familiar=familiar),
         paced_burst=nothing,
     )
     timed._bursts = cast(Any, bursts)

@@ -177,7 +177,7 @@ def get_inputs():
 def test_problems_do_not_see_each_others_settings() -> None:
     def built(top: str) -> Any:
         spec = judge_harness.spec("", reference_code=SELFISH.format(top=top, call="pass"))
-        return build(toolkits()["kernelbench"], spec, CPU, 5)
+        return build(toolkits()["kernelbench"], spec.problem, CPU, 5)
 
     double, single = built("torch.set_default_dtype(torch.float64)"), built("")
     for _ in range(2):

@@ -18,7 +18,7 @@ from kerneldyno.evaluator.judge.problems import trial
 from kerneldyno.evaluator.judge.problems.examination import examine, materials, survives
 from kerneldyno.evaluator.judge.problems.mutants import MUTANTS
 from kerneldyno.evaluator.shared.spec import ToleranceRule
-from kerneldyno.evaluator.toolkits import toolkits
+from kerneldyno.evaluator.toolkits.local import build_local
 from kerneldyno.v1 import evaluation_pb2 as pb
 
 pytestmark = pytest.mark.slow
@@ -88,9 +88,9 @@ def row(report: vet.Report, mutant: str) -> vet.Row:
 def passing(path: Path) -> set[str]:
     """Return the mutants that pass one nominal trial of a problem."""
     spec = vet._spec(path.read_text(), CALIBRATED)
-    built = toolkits()["kernelbench"].build(spec, CPU.torch_device, 3)
+    built = build_local(spec.problem, CPU, 3)
     this, other = (trial.prepare(built, spec, CPU, 0) for _ in range(2))
-    material = materials(built, CPU, this, other)
+    material = materials(built, this, other)
     return {mutant.name for mutant in MUTANTS if survives(mutant, material, this, spec)}
 
 
@@ -314,10 +314,10 @@ def test_examination_is_stopped_early_where_nothing_passes(tmp_path: Path) -> No
     # This problem has almost no noise. For a softmax, one draw in a hundred is too noisy for the strongest stress, and
     # then a weaker one is tried.
     spec = vet._spec(problem(tmp_path, "x * x.abs().amax(-1, keepdim=True)").read_text(), CALIBRATED)
-    built = toolkits()["kernelbench"].build(spec, CPU.torch_device, 3)
+    built = build_local(spec.problem, CPU, 3)
     calls: list[int] = []
-    expected = built.expected
-    built.expected = lambda *arguments: calls.append(1) or expected(*arguments)  # type: ignore[method-assign,func-returns-value]
+    answer = built.answer
+    built.answer = lambda *given, **named: calls.append(1) or answer(*given, **named)  # type: ignore[method-assign,func-returns-value]
     found = examine(built, spec, CPU)
     at_first_try = 2 + len(found.held)  # two nominal draws, and one per kind of stress; then no mutant is left
     changed_data = 6  # halves, sampled, first row, signs, and the finest tier

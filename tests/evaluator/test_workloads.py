@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from typing import Any
@@ -63,7 +62,7 @@ def spec(cases: str = LIST, **fields: Any) -> EvalSpec:
 
 
 def built(chosen: EvalSpec) -> Any:
-    return build(toolkits()["kernelbench"], chosen, CPU, 5)
+    return build(toolkits()["kernelbench"], chosen.problem, CPU, 5)
 
 
 def judged(judge: Judge, body: str = "pass", cases: str = LIST, **fields: Any) -> dict[str, Any]:
@@ -76,7 +75,7 @@ def judged(judge: Judge, body: str = "pass", cases: str = LIST, **fields: Any) -
 def test_each_workload_is_a_problem_with_its_own_inputs() -> None:
     shapes = []
     for number in range(3):
-        chosen = dataclasses.replace(spec(), workload=number)
+        chosen = judge_harness.with_workload(spec(), number)
         problem = built(chosen)
         assert [json.loads(value)["rows"] for _, value in problem.workloads] == [8, 5, 64]
         (x,) = problem.inputs(0, 1)
@@ -84,7 +83,7 @@ def test_each_workload_is_a_problem_with_its_own_inputs() -> None:
         shapes.append(tuple(x.shape))
         assert x.nbytes <= problem.input_bytes() < x.nbytes + 256
     assert shapes == [(8, 32), (5, 17), (64, 64)]
-    assert len({dataclasses.replace(spec(), workload=number).problem_key for number in range(3)}) == 3
+    assert len({judge_harness.with_workload(spec(), number).problem.key() for number in range(3)}) == 3
 
 
 @pytest.mark.pure
@@ -152,7 +151,7 @@ async def together(results: list[pb.EvalResult], count: int, **fields: Any) -> t
 @pytest.mark.pure
 async def test_the_mean_the_worst_and_the_share_of_workloads_won() -> None:
     whole, asked = await together([right(4.0, finding="S30"), right(0.5), right(2.0, finding="S30")], 3)
-    assert [each.workload for each in asked] == [0, 1, 2]
+    assert [each.problem.workload for each in asked] == [0, 1, 2]
     assert whole.speedup == pytest.approx(4.0 ** (1 / 3) * 1.0, rel=1e-9)
     assert whole.end_to_end_speedup == pytest.approx(whole.speedup / 2)
     half = math.log(whole.speedup_interval.high / whole.speedup_interval.low) / 2
@@ -188,7 +187,7 @@ async def test_late_workloads_are_checked_and_not_timed() -> None:
     untimed.ClearField("speedup_interval")
     untimed.ClearField("candidate_timing")
     whole, asked = await together([right(4.0), untimed], 2, workloads_time="0.000000001s")
-    assert [each.run_performance for each in asked] == [True, False]
+    assert [each.timing.wanted for each in asked] == [True, False]
     assert whole.speedup == pytest.approx(4.0)
     assert (whole.workload_summary.total, whole.workload_summary.timed) == (2, 1)
     assert not whole.workloads[1].HasField("speedup")

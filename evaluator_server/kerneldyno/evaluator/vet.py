@@ -24,7 +24,6 @@ from typing import Any
 import torch
 
 from kerneldyno.rpc.source import without_mark
-from kerneldyno.v1 import evaluation_pb2 as pb
 
 from .devices import open_device
 from .devices.base import Device
@@ -32,10 +31,21 @@ from .judge.problems import trial
 from .judge.problems.examination import Examination, examine, right, surviving
 from .judge.problems.mutants import MUTANTS, Mutant
 from .judge.problems.stress import Stress
-from .shared import tree
-from .shared.spec import EvalSpec, Limits, ToleranceRule
-from .toolkits import Problem, ReferenceFailure, toolkits
-from .toolkits.torch_settings import build
+from .shared.enums import Preset
+from .shared.reference_failure import ReferenceFailure
+from .shared.running_problem import RunningProblem
+from .shared.spec import (
+    CandidateSpec,
+    ChecksSpec,
+    EvalSpec,
+    InspectionSpec,
+    Limits,
+    ProblemSpec,
+    Rules,
+    TimingSpec,
+    ToleranceRule,
+)
+from .toolkits.local import build_local
 
 #: Nominal trials that a mutant must pass before it counts as accepted and not as lucky: as many as candidates get.
 _NOMINAL_TRIALS = 5
@@ -124,7 +134,9 @@ def vet(path: Path, device: Device, rule: ToleranceRule) -> Report:
     spec = _spec(without_mark(path.read_text(encoding="utf-8")), rule)
     try:
         seed = secrets.randbits(31)
-        problem, plain = (_build(each, device, seed) for each in (spec, replace(spec, stress_inputs=False)))
+        problem, plain = (
+            build_local(each, device, seed) for each in (spec.problem, replace(spec.problem, secret_constants=False))
+        )
         found = examine(problem, spec, device)
         if _describe(report, problem, spec, device, found):
             _try_mutants(report, problem, plain, spec, device, found)
@@ -139,36 +151,16 @@ def vet(path: Path, device: Device, rule: ToleranceRule) -> Report:
 
 def _spec(source: str, rule: ToleranceRule) -> EvalSpec:
     return EvalSpec(
-        reference_code=source,
-        kernel_code="",
-        entry_point="Model",
-        backend="torch",
-        toolkit="kernelbench",
-        correct_trials=_NOMINAL_TRIALS,
-        perf_trials=0,
-        warmup=0,
-        timing_precision=0.01,
-        tolerance=rule,
-        allowed_precision=pb.PRECISION_UNSPECIFIED,
-        reference_backend=pb.REFERENCE_BACKEND_EAGER,
-        cuda_graph=False,
-        limits=Limits(0, 0, 0, 0),
-        run_performance=False,
-        enable_profiling=False,
-        stress_inputs=True,
-        provenance_policy=pb.PROVENANCE_POLICY_UNSPECIFIED,
-        cases_code="",
-        cases=(),
-        output_reuse=pb.OUTPUT_REUSE_LABEL,
-        precision=pb.PRECISION_UNSPECIFIED,
-        backward=False,
-        module_mode=pb.MODULE_MODE_UNSPECIFIED,
-        workloads=(),
+        ProblemSpec("kernelbench", source, "Model", secret_constants=True),
+        CandidateSpec("", "torch", Limits(0, 0, 0, 0)),
+        ChecksSpec(_NOMINAL_TRIALS, Rules(rule)),
+        TimingSpec(wanted=False, perf_trials=0, warmup=0),
+        InspectionSpec(profile=False),
     )
 
 
-def _build(spec: EvalSpec, device: Device, seed: int) -> Problem:
-    return build(toolkits()[spec.toolkit], spec, device.torch_device, seed)
+def _under(spec: EvalSpec, rules: Rules) -> EvalSpec:
+    return replace(spec, checks=replace(spec.checks, rules=rules))
 
 
 def _broken(report: Report, failure: ReferenceFailure) -> None:
@@ -177,7 +169,7 @@ def _broken(report: Report, failure: ReferenceFailure) -> None:
     report.verdict, report.advice = BROKEN, _ADVICE.get(failure.stage, "")
 
 
-def _describe(report: Report, problem: Problem, spec: EvalSpec, device: Device, found: Examination) -> bool:
+def _describe(report: Report, problem: RunningProblem, spec: EvalSpec, device: Device, found: Examination) -> bool:
     """Describe the problem in the report. Return True if it returns tensors, from which mutants can be made."""
     first, second = (trial.prepare(problem, spec, device, 0) for _ in range(2))
     leaves = first.expected.leaves
@@ -193,7 +185,7 @@ def _describe(report: Report, problem: Problem, spec: EvalSpec, device: Device, 
         shape = "x".join(map(str, tensor.shape)) or "scalar"
         report.inputs.append(f"{shape} {str(tensor.dtype).removeprefix('torch.')}: {kept}")
     report.stress = [_stress_name(kind) for kind in found.held]
-    report.constants_replaced = sorted(problem.state())
+    report.constants_replaced = sorted(problem.constants)
     if not leaves:
         report.notes.append("the reference returns no tensor: only numbers are compared, and no mutants are made")
     if [leaf.spec for leaf in second.expected.leaves] != [leaf.spec for leaf in leaves]:
@@ -211,7 +203,7 @@ def _stress_name(kind: Stress) -> str:
 
 
 def _try_mutants(
-    report: Report, problem: Problem, plain: Problem, spec: EvalSpec, device: Device, found: Examination
+    report: Report, problem: RunningProblem, plain: RunningProblem, spec: EvalSpec, device: Device, found: Examination
 ) -> None:
     rows = {mutant.name: Row(mutant.name, kind="lazy" if mutant.bits is None else "precision") for mutant in MUTANTS}
     passing = _passing(MUTANTS, problem, spec, device)
@@ -229,18 +221,18 @@ def _try_mutants(
     # The public benchmark has neither stress nor secret parameters.
     as_public = list(MUTANTS)
     for rule, size in sorted(_PUBLIC.items(), key=lambda pair: -pair[1]):
-        tolerance = ToleranceRule(pb.Tolerance.PRESET_ALLCLOSE, size, size)
-        as_public = _passing(as_public, plain, replace(spec, stress_inputs=False, tolerance=tolerance), device)
+        tolerance = ToleranceRule(Preset.ALLCLOSE, size, size)
+        as_public = _passing(as_public, plain, _under(spec, Rules(tolerance, stress_inputs=False)), device)
         for mutant in as_public:
             setattr(rows[mutant.name], rule, True)
     report.rows = list(rows.values())
-    if problem.state():
+    if problem.constants:
         report.rows.append(_try_defaults(problem, plain, spec, device, found))
 
 
 def _passing(
     tried: Sequence[Mutant],
-    problem: Problem,
+    problem: RunningProblem,
     spec: EvalSpec,
     device: Device,
     found: Examination | None = None,
@@ -261,15 +253,15 @@ def _passing(
     return passing
 
 
-def _try_defaults(problem: Problem, plain: Problem, spec: EvalSpec, device: Device, found: Examination) -> Row:
+def _try_defaults(
+    problem: RunningProblem, plain: RunningProblem, spec: EvalSpec, device: Device, found: Examination
+) -> Row:
     """Try the parameters as they were constructed, where the judge has replaced them by secret values."""
     row = Row(_DEFAULTS, allclose_1e4=True, allclose_1e2=True)  # these rules have no secret values
     for kind in (None, *found.held):
         vary = None if kind is None else found.vary(kind, device)
         current = trial.prepare(problem, spec, device, 0, vary)
-        arguments = current.inputs.arguments(current.inputs.master.clone(), device)
-        values = tree.flatten(plain.expected(0, arguments, current.seed))[1]
-        if not right(current, spec, values):
+        if not right(current, spec, current.inputs.answered_by(plain, 0, current.seed).values):
             row.told_by = None if kind is None else kind.kind
             return row
         row.nominal = True
@@ -278,15 +270,14 @@ def _try_defaults(problem: Problem, plain: Problem, spec: EvalSpec, device: Devi
     return row
 
 
-def _look_for_randomness(report: Report, problem: Problem, spec: EvalSpec, device: Device) -> None:
+def _look_for_randomness(report: Report, problem: RunningProblem, spec: EvalSpec, device: Device) -> None:
     current = trial.prepare(problem, spec, device, 0)
     for seed, why in (
         (current.seed, "the reference answers the same inputs differently, whatever its seed"),
         (secrets.randbits(31), "the reference draws random numbers: only candidates that draw the same ones are right"),
     ):
-        arguments = current.inputs.arguments(current.inputs.master.clone(), device)
-        structure, values = tree.flatten(problem.expected(0, arguments, seed))
-        if structure != current.expected.structure or not right(current, spec, values):
+        again = current.inputs.answered_by(problem, 0, seed)
+        if again.structure != current.expected.structure or not right(current, spec, again.values):
             report.verdict, report.advice = RANDOM, why
             return
 
@@ -366,7 +357,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Vet the files named by `arguments`. Return 0 if all are strong, 1 if one is not, 2 if one cannot be read."""
     parsed = _parse(arguments)
-    rule = ToleranceRule(pb.Tolerance.Preset.Value(f"PRESET_{parsed.preset.upper()}"), parsed.atol, parsed.rtol)
+    rule = ToleranceRule(Preset[parsed.preset.upper()], parsed.atol, parsed.rtol)
     try:
         device = _choose(parsed.device)
         device.warm_up()

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kerneldyno.evaluator.toolkits import EvalSpec, Problem, ReferenceFailure, Toolkit
+from kerneldyno.evaluator.toolkits import Problem, ProblemSpec, ReferenceFailure, Toolkit
 from kerneldyno.evaluator.toolkits.base import run_source
 
 DEFAULT_SIZE = 4096
@@ -23,7 +23,7 @@ class PairwiseProblem(Problem):
     symbol = "pairwise"
     instantiate = False
 
-    def __init__(self, spec: EvalSpec, device: torch.device) -> None:
+    def __init__(self, spec: ProblemSpec, device: torch.device) -> None:
         module = run_source(spec.reference_code)
         self._reference: Callable[..., Any] = module.reference
         self._size = int(getattr(module, "SIZE", DEFAULT_SIZE))
@@ -47,7 +47,7 @@ class PairwiseToolkit(Toolkit):
 
     name = "pairwise"
 
-    def build(self, spec: EvalSpec, device: torch.device, seed: int) -> Problem:
+    def build(self, spec: ProblemSpec, device: torch.device, seed: int) -> Problem:
         try:
             return PairwiseProblem(spec, device)
         except BaseException as error:  # whatever it is, it is the problem's fault and not the candidate's

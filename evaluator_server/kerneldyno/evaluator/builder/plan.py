@@ -15,7 +15,7 @@ from typing import Any
 from ..judge.runners.handle import FAILURES
 from ..judge.runners.pool import Pool
 from ..shared.native_build import NativeBuild, of_files
-from ..shared.spec import EvalSpec
+from ..shared.spec import EvalSpec, ProblemSpec
 from ..shared.tracebacks import ErrorDescription
 
 _log = logging.getLogger("kerneldyno.builder")
@@ -53,18 +53,19 @@ class Planner:
             spec: The evaluation.
             failures: By digest of a build, the compilers' messages; these builds fail in the scout, too.
         """
-        native = of_files(spec.kernel_files, spec.cuda_flags, spec.cpp_flags, spec.libraries)
+        given, problem = spec.candidate, spec.problem
+        native = of_files(given.kernel_files, given.cuda_flags, given.cpp_flags, given.libraries)
         known = [] if native is None else [native]
-        sources = [spec.kernel_code, *(text for path, text in spec.kernel_files if path.endswith(".py"))]
+        sources = [given.kernel_code, *(text for path, text in given.kernel_files if path.endswith(".py"))]
         if not any(map(_BUILDS.search, sources)) and not failures:
             return Scouted(known)
         order = {
             "op": "scout",
-            "source": spec.kernel_code,
-            "files": spec.kernel_files,
+            "source": given.kernel_code,
+            "files": given.kernel_files,
             "native": None if native is None else native.to_json(),
-            "symbol": f"{spec.entry_point}New" if spec.toolkit == "kernelbench" else spec.entry_point,
-            "sketch": await self._sketch(spec),
+            "symbol": f"{problem.entry_point}New" if problem.toolkit == "kernelbench" else problem.entry_point,
+            "sketch": await self._sketch(problem),
             "failures": failures,
             "architecture": self._architecture,
         }
@@ -78,12 +79,12 @@ class Planner:
             return Scouted(known)
         return Scouted(list(dict.fromkeys([*known, *found])), error)
 
-    async def _sketch(self, spec: EvalSpec) -> dict[str, Any] | None:
-        key = spec.problem_key
+    async def _sketch(self, problem: ProblemSpec) -> dict[str, Any] | None:
+        key = problem.key()
         if key not in self._sketches:
             sketch = None
             try:
-                sketch = (await self._ask("sketch", {"op": "sketch", "spec": spec.to_plain()})) or None
+                sketch = (await self._ask("sketch", {"op": "sketch", "problem": problem.to_plain()})) or None
             except FAILURES as failure:
                 _log.info("event=sketch_failed reason=%s", type(failure).__name__)
             self._sketches[key] = sketch

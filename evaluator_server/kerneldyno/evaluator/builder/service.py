@@ -146,15 +146,15 @@ class Service:
                 return
             new = [build for build in scouted.builds if build.digest not in seen]
             seen.update(build.digest for build in new)
-            got, spent = await self._workshop.get_all(new, spec.limits.build, spent)
+            got, spent = await self._workshop.get_all(new, spec.candidate.limits.build, spent)
             failed = False
-            if spent > spec.limits.build:
-                answer["result"] = _plain(verdict.late("build", spec.limits.build, 0.0))
+            if spent > spec.candidate.limits.build:
+                answer["result"] = _plain(verdict.late("build", spec.candidate.limits.build, 0.0))
             for build, each in zip(new, got, strict=True):
                 if isinstance(each, asyncio.CancelledError):
                     continue
                 if isinstance(each, BuildLateError):
-                    answer["result"] = _plain(verdict.late("build", spec.limits.build, 0.0))
+                    answer["result"] = _plain(verdict.late("build", spec.candidate.limits.build, 0.0))
                 elif isinstance(each, BuildError):
                     failures[build.digest] = str(each)
                     answer["builds"].append(_plain(pb.NativeBuild(name=build.name, failed=True)))

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 from kerneldyno.v1 import evaluation_pb2 as pb
 
-from ..shared.spec import EvalSpec
-from ..toolkits import ReferenceFailure
+from ..shared.enums import ReferenceBackend
+from ..shared.reference_failure import ReferenceFailure
+from ..shared.spec import EvalSpec, TimedForm
 from .checks.candidate import Candidate
 from .context import JudgeContext
 from .problems.cache import Announce, BuiltProblem
@@ -55,7 +56,7 @@ class Beside:
             session = TimingSession(
                 *(candidate, reference, self.built, self.example, context.quiet, context.processors),
                 same_pace=same_pace,
-                other_kernels=spec.torch_compile or bool(spec.baseline_code),
+                other_kernels=spec.timing.form.has_other_kernels,
             )
             await session.prepare(context.problems, self.announce)
             measured = await self.measure(session)
@@ -70,20 +71,23 @@ class Beside:
         `make_room` frees memory before each.
         """
         found = []
-        for backend in spec.baselines:
+        for backend in spec.timing.baselines:
             await make_room()
             found.append(await self._form(spec, backend))
-        for name, code in spec.library_baselines:
+        for name, code in spec.timing.library_baselines:
             await make_room()
             found.append(await self._library(spec, name, code))
         return found
 
-    async def _form(self, spec: EvalSpec, backend: pb.ReferenceBackend.ValueType) -> pb.BaselineResult:
+    async def _form(self, spec: EvalSpec, backend: ReferenceBackend) -> pb.BaselineResult:
         """Time the candidate beside one more form of its reference. A form that fails is no failure of the candidate.
 
         Doubts about the candidate's times were recorded when it was timed first.
         """
-        return await self._compare(replace(spec, reference_backend=backend), pb.BaselineResult(backend=backend))
+        form = replace(spec.timing.form, backend=backend)
+        return await self._compare(
+            _in_form(spec, form), pb.BaselineResult(backend=pb.ReferenceBackend.ValueType(backend))
+        )
 
     async def _library(self, spec: EvalSpec, name: str, code: str) -> pb.BaselineResult:
         """Time the candidate beside a program in place of its reference. One that fails or is wrong has an error.
@@ -91,8 +95,8 @@ class Beside:
         What is learnt about its calls (whether they can be queued) says nothing about the reference's, and is forgotten.
         """
         apart = replace(self, built=replace(self.built))
-        changed = replace(spec, reference_backend=pb.REFERENCE_BACKEND_EAGER, baseline_code=code)
-        return await apart._compare(changed, pb.BaselineResult(name=name))
+        form = replace(spec.timing.form, backend=ReferenceBackend.EAGER, baseline_code=code)
+        return await apart._compare(_in_form(spec, form), pb.BaselineResult(name=name))
 
     async def _compare(self, spec: EvalSpec, found: pb.BaselineResult) -> pb.BaselineResult:
         """Time the candidate beside what `spec` names, and return `found` with the result or an error."""
@@ -112,3 +116,7 @@ class Beside:
         if times.end_to_end_speedup_interval is not None:
             found.end_to_end_speedup_interval.CopyFrom(times.end_to_end_speedup_interval)
         return found
+
+
+def _in_form(spec: EvalSpec, form: TimedForm) -> EvalSpec:
+    return replace(spec, timing=replace(spec.timing, form=form))

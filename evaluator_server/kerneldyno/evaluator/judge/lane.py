@@ -20,10 +20,11 @@ import torch
 
 from kerneldyno.v1 import evaluation_pb2 as pb
 
+from ..shared.enums import Preset
 from ..shared.out_of_memory import asked_bytes, free_bytes, held_bytes
+from ..shared.reference_failure import ReferenceFailure
 from ..shared.spec import EvalSpec
 from ..shared.tracebacks import CANDIDATE_FILE, describe_error
-from ..toolkits import ReferenceFailure
 from .beside import Beside
 from .checks import adoption, code, correctness, provenance, repetition
 from .checks.candidate import Candidate
@@ -248,7 +249,7 @@ class Lane:
             await self._clear_device()
         built = await self._meet()
         # Fixed cases are all checked in one process, so only timing takes one for each.
-        each = self._spec.run_performance or built.problem.cases is None
+        each = self._spec.timing.wanted or built.problem.cases is None
         self.workloads = built.problem.workloads if each else ()
         with self._context.problems.used(self._spec, built):
             return await self._judge(built, memory)
@@ -257,12 +258,12 @@ class Lane:
         context, spec, record = self._context, self._spec, self._record
         beforehand = Rehearsal(context.pool, context.device.architecture, spec, built.problem)
         rehearsal = await memory.enter_async_context(beforehand)
-        record.shares = spec.tolerance.preset == pb.Tolerance.PRESET_MATCHED_SHARE
+        record.shares = spec.checks.rules.tolerance.preset == Preset.MATCHED_SHARE
         found, capacity = built.footprint, context.ledger.capacity
         within = int(_CAREFUL * capacity) if self._alone else capacity
-        sizes = found.sizes(context.device, within, timed=spec.run_performance)
-        self._planned = found.needed(sizes, timed=spec.run_performance)
-        self._beside, self._kept = found.beside(sizes, timed=spec.run_performance), found.kept(sizes)
+        sizes = found.sizes(context.device, within, timed=spec.timing.wanted)
+        self._planned = found.needed(sizes, timed=spec.timing.wanted)
+        self._beside, self._kept = found.beside(sizes, timed=spec.timing.wanted), found.kept(sizes)
         if not self._alone:
             await memory.enter_async_context(context.ledger.admit(self._planned, self._wait_for_memory))
             await self._make_room(found.judged)
@@ -296,14 +297,14 @@ class Lane:
         provenance.check_launches(candidate)
         await repetition.repeat(candidate, built, checked, context.problems, self._announce)
         record.findings += examination.warnings(built.examination)
-        times = await self._time(candidate, built, sizes, last) if spec.run_performance else None
+        times = await self._time(candidate, built, sizes, last) if spec.timing.wanted else None
         profile = None
-        if spec.enable_profiling:
+        if spec.inspection.profile:
             self._enter(pb.STAGE_PROFILING)
             profile = await provenance.profile(candidate, last)
         candidate.enter(pb.STAGE_CHECKING)
         await provenance.replay_as_ghost(candidate, built, context.problems, self._announce)
-        if not spec.enable_profiling and spec.backend != "torch":
+        if not spec.inspection.profile and spec.candidate.backend != "torch":
             await provenance.survey(candidate, last)
         kernels = await code.listing(candidate)
         record.note_share()
@@ -321,7 +322,7 @@ class Lane:
         await self._announce.tell("begin")
         try:
             with warnings.catch_warnings(action="ignore"):
-                ast.parse(self._spec.kernel_code, CANDIDATE_FILE)
+                ast.parse(self._spec.candidate.kernel_code, CANDIDATE_FILE)
         except SyntaxError as error:
             raised = describe_error(error.with_traceback(None), CANDIDATE_FILE)
             raise Finished(verdict.raised("load", raised, verdict.Limits(self._context.memory_bytes))) from None
@@ -336,10 +337,9 @@ class Lane:
         Both sides then run in runners that are made for that.
         """
         spec, context = self._spec, self._context
-        files = (text for _, text in spec.kernel_files)
-        if streams.may_use_several((spec.kernel_code, spec.reference_code, *files)):
+        if streams.may_use_several((spec.problem.reference_code, *spec.candidate.texts)):
             return True
-        if not (spec.run_performance and context.device.quick_start_environment):
+        if not (spec.timing.wanted and context.device.quick_start_environment):
             return False
         with contextlib.suppress(torch.OutOfMemoryError):
             counted = await context.problems.count(built, example, self._announce)
@@ -412,12 +412,13 @@ class Lane:
         """Return what the candidate may allocate on the device, in bytes; 0 for a device that uses the host's memory."""
         if self._context.device.kind == "cpu":
             return 0
-        return min(self._spec.candidate_memory or found.candidate_limit, self._context.ledger.capacity)
+        return min(self._spec.candidate.memory or found.candidate_limit, self._context.ledger.capacity)
 
     async def _prepare(self, built: BuiltProblem, number: int, *, rough: bool = False) -> trial.Trial:
         """Draw inputs and their answers from fresh entropy. Nothing may be compared with `rough` answers."""
-        async with self._context.problems.executing(self._announce):
-            return built.prepare(self._spec, self._context.device, number, rough=rough)
+        return await self._context.problems.execute(
+            self._announce, lambda: built.prepare(self._spec, self._context.device, number, rough=rough)
+        )
 
     async def _time(self, candidate: Candidate, built: BuiltProblem, sizes: Sizes, example: trial.Trial) -> Times:
         """Time the candidate beside all forms of its reference, and report how near it comes to the device's limits."""

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from kerneldyno.v1 import evaluation_pb2 as pb
 
+from ..shared.enums import ModuleMode, Sanitize
 from ..shared.spec import EvalSpec
 from .workloads import EvaluateOne, all_correct
 
@@ -20,21 +21,22 @@ async def evaluate(spec: EvalSpec, evaluate_one: EvaluateOne) -> tuple[pb.EvalRe
 
     The first result that is not CORRECT ends the evaluation. Raises what `evaluate_one` raises.
     """
-    if spec.module_mode != pb.MODULE_MODE_BOTH:
+    if spec.problem.module_mode != ModuleMode.BOTH:
         return await evaluate_one(spec)
     untimed = replace(
-        spec,
-        module_mode=pb.MODULE_MODE_EVAL,
-        run_performance=False,
-        enable_profiling=False,
-        counters=False,
-        sanitize=pb.SANITIZE_NONE,
+        _in_mode(spec, ModuleMode.EVAL),
+        timing=replace(spec.timing, wanted=False),
+        inspection=replace(spec.inspection, profile=False, counters=False, sanitize=Sanitize.NONE),
     )
     first, workloads = await evaluate_one(untimed)
     if first.outcome != pb.EvalResult.CORRECT:
         return _raised_in(first, "eval"), workloads
-    second, workloads = await evaluate_one(replace(spec, module_mode=pb.MODULE_MODE_TRAIN))
+    second, workloads = await evaluate_one(_in_mode(spec, ModuleMode.TRAIN))
     return _together(first, _raised_in(second, "training")), workloads
+
+
+def _in_mode(spec: EvalSpec, mode: ModuleMode) -> EvalSpec:
+    return replace(spec, problem=replace(spec.problem, module_mode=mode))
 
 
 def _raised_in(result: pb.EvalResult, mode: str) -> pb.EvalResult:

@@ -15,7 +15,19 @@ from kerneldyno.rpc.profiles import asks_for_profile
 from kerneldyno.rpc.validation import DEFAULT_MATCHED_SHARE
 from kerneldyno.v1 import evaluation_pb2 as pb
 
-from ..shared.spec import EvalSpec, Limits, ToleranceRule
+from ..shared import enums
+from ..shared.spec import (
+    CandidateSpec,
+    ChecksSpec,
+    EvalSpec,
+    InspectionSpec,
+    Limits,
+    ProblemSpec,
+    Rules,
+    TimedForm,
+    TimingSpec,
+    ToleranceRule,
+)
 
 #: Fields that every effective request has, and those of its timeouts.
 _NEEDED = ("entry_point", "backend", "toolkit", "num_correct_trials", "num_perf_trials", "timeouts")
@@ -26,53 +38,81 @@ def read_request(request: pb.EvalRequest) -> EvalSpec:
     """Return the spec of `request`. Raises ValueError if a field is missing that every effective request has."""
     _require(request, _NEEDED)
     _require(request.timeouts, _STAGES)
-    return EvalSpec(
-        reference_code=request.reference_code,
-        kernel_code=request.kernel_code,
-        entry_point=request.entry_point,
-        backend=request.backend,
+    return EvalSpec(_problem(request), _candidate(request), _checks(request), _timing(request), _inspection(request))
+
+
+def _problem(request: pb.EvalRequest) -> ProblemSpec:
+    return ProblemSpec(
         toolkit=request.toolkit,
-        correct_trials=request.num_correct_trials,
-        perf_trials=request.num_perf_trials,
-        warmup=request.num_warmup,
-        timing_precision=request.timing_precision if request.HasField("timing_precision") else 0.01,
-        tolerance=_tolerance(request.tolerance),
-        allowed_precision=request.allowed_precision,
-        reference_backend=request.reference_backend or pb.REFERENCE_BACKEND_EAGER,
-        baselines=tuple(request.baselines),
-        library_baselines=tuple((each.name, each.code) for each in request.library_baselines),
-        cuda_graph=request.launch_mode == pb.LAUNCH_MODE_CUDA_GRAPH,
-        limits=_limits(request.timeouts),
-        run_performance=request.run_performance if request.HasField("run_performance") else True,
-        enable_profiling=asks_for_profile(request),
-        counters=request.profile_level == pb.PROFILE_LEVEL_COUNTERS,
-        sanitize=request.sanitize or pb.SANITIZE_NONE,
-        memory_errors=request.memory_errors or pb.MEMORY_ERRORS_REJECT,
-        code_listing=request.code_listing or pb.CODE_LISTING_NONE,
-        stress_inputs=request.stress_inputs,
-        provenance_policy=request.provenance_policy or pb.PROVENANCE_POLICY_REJECT_DECOYS,
+        reference_code=request.reference_code,
+        entry_point=request.entry_point,
         cases_code=request.cases_code,
         cases=tuple((case.name, case.inputs_json, case.expected_json) for case in request.cases),
-        output_reuse=request.output_reuse or pb.OUTPUT_REUSE_LABEL,
-        stress_kinds=tuple(request.stress_kinds),
-        candidate_memory=(
-            request.candidate_device_memory_bytes if request.HasField("candidate_device_memory_bytes") else None
-        ),
+        workloads=tuple((each.name, each.value_json) for each in request.workloads),
+        precision=enums.Precision(request.precision),
+        backward=request.backward,
+        module_mode=enums.ModuleMode(request.module_mode),
+        secret_constants=request.stress_inputs,
+    )
+
+
+def _candidate(request: pb.EvalRequest) -> CandidateSpec:
+    limited = request.HasField("candidate_device_memory_bytes")
+    return CandidateSpec(
+        kernel_code=request.kernel_code,
+        backend=request.backend,
+        limits=_limits(request.timeouts),
         kernel_files=tuple((file.path, file.content) for file in request.kernel_files),
         cuda_flags=tuple(request.build_flags.cuda),
         cpp_flags=tuple(request.build_flags.cpp),
         libraries=tuple(request.build_flags.libraries),
-        precision=request.precision,
-        backward=request.backward,
-        module_mode=request.module_mode,
-        workloads=tuple((each.name, each.value_json) for each in request.workloads),
+        memory=request.candidate_device_memory_bytes if limited else None,
+    )
+
+
+def _checks(request: pb.EvalRequest) -> ChecksSpec:
+    return ChecksSpec(
+        correct_trials=request.num_correct_trials,
+        rules=Rules(
+            tolerance=_tolerance(request.tolerance),
+            allowed_precision=enums.Precision(request.allowed_precision),
+            stress_inputs=request.stress_inputs,
+            stress_kinds=tuple(map(enums.StressKind, request.stress_kinds)),
+        ),
+        output_reuse=enums.OutputReuse(request.output_reuse or enums.OutputReuse.LABEL),
+        provenance_policy=enums.ProvenancePolicy(request.provenance_policy or enums.ProvenancePolicy.REJECT_DECOYS),
+        memory_errors=enums.MemoryErrors(request.memory_errors or enums.MemoryErrors.REJECT),
+    )
+
+
+def _timing(request: pb.EvalRequest) -> TimingSpec:
+    return TimingSpec(
+        wanted=request.run_performance if request.HasField("run_performance") else True,
+        perf_trials=request.num_perf_trials,
+        warmup=request.num_warmup,
+        precision=request.timing_precision if request.HasField("timing_precision") else 0.01,
+        form=TimedForm(
+            backend=enums.ReferenceBackend(request.reference_backend or enums.ReferenceBackend.EAGER),
+            cuda_graph=request.launch_mode == pb.LAUNCH_MODE_CUDA_GRAPH,
+        ),
+        baselines=tuple(map(enums.ReferenceBackend, request.baselines)),
+        library_baselines=tuple((each.name, each.code) for each in request.library_baselines),
         workloads_seconds=_seconds(request.workloads_time) if request.HasField("workloads_time") else None,
+    )
+
+
+def _inspection(request: pb.EvalRequest) -> InspectionSpec:
+    return InspectionSpec(
+        profile=asks_for_profile(request),
+        counters=request.profile_level == pb.PROFILE_LEVEL_COUNTERS,
+        sanitize=enums.Sanitize(request.sanitize or enums.Sanitize.NONE),
+        code_listing=enums.CodeListing(request.code_listing or enums.CodeListing.NONE),
     )
 
 
 def _tolerance(rule: pb.Tolerance) -> ToleranceRule:
     return ToleranceRule(
-        rule.preset or pb.Tolerance.PRESET_CALIBRATED,
+        enums.Preset(rule.preset or enums.Preset.CALIBRATED),
         rule.atol if rule.HasField("atol") else None,
         rule.rtol if rule.HasField("rtol") else None,
         rule.matched_share if rule.HasField("matched_share") else DEFAULT_MATCHED_SHARE,

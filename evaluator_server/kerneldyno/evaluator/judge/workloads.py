@@ -8,10 +8,10 @@ timed. Each evaluation checks all of them, so that a candidate which is right fo
 from __future__ import annotations
 
 import copy
-import dataclasses
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 from kerneldyno.v1 import evaluation_pb2 as pb
 
@@ -42,9 +42,11 @@ async def evaluate(spec: EvalSpec, evaluate_one: EvaluateOne) -> pb.EvalResult:
         return result
     results = [result]
     while results[-1].outcome == pb.EvalResult.CORRECT and len(results) < len(workloads):
-        late = spec.workloads_seconds is not None and time.monotonic() - begin > spec.workloads_seconds
-        timed = spec.run_performance and not late
-        next_one = dataclasses.replace(spec, workload=len(results), run_performance=timed)
+        late = spec.timing.workloads_seconds is not None and time.monotonic() - begin > spec.timing.workloads_seconds
+        timed = spec.timing.wanted and not late
+        next_one = replace(
+            spec, problem=replace(spec.problem, workload=len(results)), timing=replace(spec.timing, wanted=timed)
+        )
         result, left = await evaluate_one(next_one)
         results.append(result)
         if late and not left:  # this evaluation has checked all cases, so the others need none of their own

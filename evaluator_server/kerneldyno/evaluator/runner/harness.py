@@ -32,6 +32,7 @@ from ..devices.signals import Signals
 from ..shared import modules, small_floats, tree, wire
 from ..shared.buffers import in_mode, whole_call
 from ..shared.gradients import Gradients
+from ..shared.spec import ProblemSpec, TimedForm
 from ..shared.tracebacks import CANDIDATE_FILE, describe_error
 from . import binaries, guards, native, parameters, probe, profiler, reference, sandbox
 from .candidate_source import import_candidate
@@ -239,7 +240,11 @@ class _Harness:
         """Build a reference instead of loading a candidate. Return whether it can be timed."""
         self.file = reference.FILE
         self._call, self._settings_context = reference.build(
-            order["spec"], order["seed"], order["buffers"], self._device
+            ProblemSpec.from_plain(order["problem"]),
+            TimedForm.from_plain(order["form"]),
+            order["seed"],
+            order["buffers"],
+            self._device,
         )
         return {"timed": self._call is not None}
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ..devices.base import Device
-from ..shared.spec import EvalSpec
+from ..shared.spec import ProblemSpec, TimedForm
 from ..toolkits import toolkits, torch_settings
 from ..toolkits.base import REFERENCE_FILE as FILE
 
@@ -29,12 +29,13 @@ def preload() -> None:
 
 
 def build(
-    spec: dict[str, Any], seed: int, buffers: Sequence[str], device: Device
+    spec: ProblemSpec, form: TimedForm, seed: int, buffers: Sequence[str], device: Device
 ) -> tuple[Callable[..., Any] | None, Callable[[], contextlib.AbstractContextManager[Any]]]:
     """Build the problem of `spec` under the judge's own seed, and call it once.
 
     Args:
-        spec: The output of `EvalSpec.to_plain`.
+        spec: The problem.
+        form: What is timed.
         seed: The judge's seed.
         buffers: What the judge has learnt from its own calls (`Problem.buffers`).
         device: The device.
@@ -45,11 +46,10 @@ def build(
     Raises:
         Exception: Whatever the reference raises.
     """
-    read = EvalSpec.from_plain(spec)
-    problem = torch_settings.build(toolkits()[read.toolkit], read, device.torch_device, seed)
+    problem = torch_settings.build(toolkits()[spec.toolkit], spec, device.torch_device, seed)
     with problem.settings.in_force(), torch.no_grad():
         problem.know(buffers)
-        problem.make_ready(seed)
+        problem.make_ready(form)
         if problem.timed is not None:
             problem.timed(*problem.inputs(0, seed))
             device.synchronize()

@@ -9,7 +9,7 @@ import socket
 from typing import Any
 
 from ..shared import tree, wire
-from ..shared.spec import EvalSpec
+from ..shared.spec import ProblemSpec
 from ..toolkits import toolkits
 
 
@@ -17,10 +17,10 @@ def run(channel: socket.socket, shared_fds: list[int], frame: wire.Frame, scratc
     """Serve the builder on `channel`: one order, one answer. This runs inside the sandbox."""
     wire.send(channel, {"ok": "ready", "pace": 0.0})
     while (received := wire.receive(channel)) is not None:
-        wire.send(channel, {"ok": _sketch(EvalSpec.from_plain(received[0]["spec"]))})
+        wire.send(channel, {"ok": _sketch(ProblemSpec.from_plain(received[0]["problem"]))})
 
 
-def _sketch(spec: EvalSpec) -> dict[str, Any] | None:
+def _sketch(spec: ProblemSpec) -> dict[str, Any] | None:
     """Return the sketch in plain values, or None if the problem cannot be sketched."""
     try:
         made = toolkits()[spec.toolkit].sketch(spec)

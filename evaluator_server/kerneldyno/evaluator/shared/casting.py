@@ -3,29 +3,26 @@
 KernelBench's `precision` does the same with torch's dtypes. torch can hardly compute with numbers of eight bits, so FP8
 means values that e4m3 can hold, times a power of two for each tensor, in bfloat16, which holds these exactly. A candidate
 may convert them to e4m3 and back without losing anything.
-
-Precisions are the contract's numbers, because runners do not load protobuf.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch.nn.parameter import is_lazy
 
 from . import small_floats
+from .enums import Precision
 from .pieces import pieces
 
-#: As in the contract; 0 means that nothing is cast.
-FP64, FP32, FP16, BF16, FP8 = 1, 2, 4, 5, 6
-_DTYPES = {
-    FP64: torch.float64,
-    FP32: torch.float32,
-    FP16: torch.float16,
-    BF16: torch.bfloat16,
-    FP8: torch.bfloat16,
+_DTYPES: Mapping[int, torch.dtype] = {
+    Precision.FP64: torch.float64,
+    Precision.FP32: torch.float32,
+    Precision.FP16: torch.float16,
+    Precision.BF16: torch.bfloat16,
+    Precision.FP8: torch.bfloat16,
 }
 _E4M3 = torch.float8_e4m3fn
 
@@ -57,7 +54,7 @@ def cast_module(module: torch.nn.Module, precision: int) -> torch.nn.Module:
 
 def round_(tensors: Iterable[torch.Tensor], precision: int) -> None:
     """Round tensors in place, which were cast and then changed, to values of the precision. Only FP8 needs this."""
-    if precision == FP8:
+    if precision == Precision.FP8:
         for tensor in tensors:
             if _is_cast(tensor):
                 _round_to_e4m3(tensor)
@@ -68,7 +65,7 @@ def _is_cast(tensor: torch.Tensor) -> bool:
 
 
 def _cast(tensor: torch.Tensor, precision: int) -> torch.Tensor:
-    if precision == FP8:
+    if precision == Precision.FP8:
         tensor = tensor.detach().clone()
         _round_to_e4m3(tensor)
     return tensor.to(_DTYPES[precision])

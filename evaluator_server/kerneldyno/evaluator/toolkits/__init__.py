@@ -7,10 +7,13 @@ import importlib
 import importlib.metadata
 
 from ..shared.precision import round_to
-from ..shared.spec import EvalSpec
+from ..shared.spec import ProblemSpec, TimedForm
 from .base import Problem, ReferenceFailure, Toolkit
 
-__all__ = ["EvalSpec", "Problem", "ReferenceFailure", "Toolkit", "round_to", "toolkits"]
+#: The old name of what a toolkit gets.
+EvalSpec = ProblemSpec
+
+__all__ = ["EvalSpec", "Problem", "ProblemSpec", "ReferenceFailure", "TimedForm", "Toolkit", "round_to", "toolkits"]
 
 #: Built-in names, for when the distribution's metadata is not installed: sources may run from PYTHONPATH.
 _BUILT_IN = ("kernelbench", "kernel_simple")

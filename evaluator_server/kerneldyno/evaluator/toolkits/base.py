@@ -1,4 +1,4 @@
-"""The interface of a toolkit. Its code is trusted, runs in the judge, and never sees the candidate."""
+"""The interface of a toolkit. Its code runs where references run, and never sees the candidate."""
 
 from __future__ import annotations
 
@@ -18,39 +18,21 @@ from typing import Any
 import torch
 
 from ..shared.gradients import Gradients
-from ..shared.out_of_memory import asked_bytes, is_lack_of_memory, text_means_lack_of_memory
-from ..shared.spec import EvalSpec
-from ..shared.tracebacks import ErrorDescription, describe_error
+from ..shared.reference_failure import REFERENCE_FILE, ReferenceFailure
+from ..shared.spec import ProblemSpec, TimedForm
 
-#: Name of a reference's source in tracebacks.
-REFERENCE_FILE = "reference.py"
+__all__ = [
+    "REFERENCE_FILE",
+    "Problem",
+    "ReferenceFailure",
+    "Sketch",
+    "Toolkit",
+    "run_source",
+    "to_device",
+    "unload_with",
+]
 
 _counter = itertools.count()
-
-
-class ReferenceFailure(Exception):  # noqa: N818  (a failure of the problem, not of this program)
-    """The reference, or the cases, could not be used. `stage` says where, and `error` why."""
-
-    def __init__(self, stage: str, error: BaseException) -> None:
-        super().__init__(f"{stage}: {type(error).__name__}: {error}")
-        self.stage = stage
-        self.error = describe_error(error, REFERENCE_FILE)
-        #: Whether memory ran out, and how many bytes could not be allocated; 0 if unknown.
-        self.lacked_memory: bool = (
-            error.lacked_memory if isinstance(error, ReferenceFailure) else is_lack_of_memory(error)
-        )
-        self.asked_bytes = asked_bytes(str(error)) if self.lacked_memory else 0
-
-    @classmethod
-    def from_runner(cls, stage: str, described: ErrorDescription) -> ReferenceFailure:
-        """Create one from what `describe_error` returned in a reference's runner."""
-        failure = cls(stage, RuntimeError(described.message))
-        failure.args = (f"{stage}: {described.type}: {described.message}",)
-        failure.error = described
-        # The message of a ReferenceFailure in the runner names its cause.
-        if text_means_lack_of_memory(f"{described.type}: {described.message}"):
-            failure.lacked_memory, failure.asked_bytes = True, asked_bytes(described.message)
-        return failure
 
 
 class Problem(ABC):
@@ -73,8 +55,9 @@ class Problem(ABC):
     #: returns them beside its output. In training mode they are all buffers that calls change; otherwise only those on
     #: which answers depend. Known once inputs have been drawn.
     buffers: Sequence[str] = ()
-    #: Names and values (JSON) of all workloads of the problem, of which this one has number `EvalSpec.workload`. A problem
-    #: with several fixed cases may name each of them here; then each is timed in a process that has it as number 0.
+    #: Names and values (JSON) of all workloads of the problem, of which this one has number `ProblemSpec.workload`. A
+    #: problem with several fixed cases may name each of them here; then each is timed in a process that has it as number
+    #: 0.
     workloads: Sequence[tuple[str, str]] = ()
     #: Number of fixed cases; None if inputs are drawn at random. Number 0 is timed, and all are checked.
     cases: int | None = None
@@ -82,14 +65,13 @@ class Problem(ABC):
     #: checks whether it is None. A runner of its own calls it, after `make_ready`.
     timed: Callable[..., Any] | None = None
 
-    #: The source of a library baseline, whose module is timed after `make_ready`; "" if the reference is timed.
-    baseline_code: str = ""
-
     def know(self, buffers: Sequence[str]) -> None:  # noqa: B027
         """Take over the names `buffers` from another process, which has learnt them from calls of the same problem."""
 
-    def make_ready(self, seed: int) -> None:  # noqa: B027
-        """Do what `timed` needs before its first call. Only the process that times the reference calls this."""
+    def make_ready(self, form: TimedForm) -> None:
+        """Prepare `timed` in this form. Only the process that times the reference calls this, before the first call."""
+        if form.baseline_code:
+            raise ValueError("the toolkit knows no library_baselines; leave them out")
 
     @abstractmethod
     def inputs(self, trial: int, seed: int) -> tuple[Any, ...]:
@@ -152,10 +134,10 @@ class Toolkit(ABC):
     name: str
 
     @abstractmethod
-    def build(self, spec: EvalSpec, device: torch.device, seed: int) -> Problem:
+    def build(self, spec: ProblemSpec, device: torch.device, seed: int) -> Problem:
         """Build the problem of `spec`. `seed` is secret and new. Raises ReferenceFailure."""
 
-    def sketch(self, spec: EvalSpec) -> Sketch | None:
+    def sketch(self, spec: ProblemSpec) -> Sketch | None:
         """Return what candidates of `spec` are constructed and called with, without a device; None if unknown.
 
         May raise whatever the reference raises.

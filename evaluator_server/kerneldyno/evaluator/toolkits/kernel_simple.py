@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ..shared.spec import EvalSpec
+from ..shared.spec import ProblemSpec
 from .base import Problem, ReferenceFailure, Toolkit, run_source, to_device, unload_with
 from .workloads import MOST, NAME_CHARS
 
@@ -32,7 +32,7 @@ class _SimpleProblem(Problem):
 
     instantiate = False  # the harness instantiates the symbol if it turns out to be a class
 
-    def __init__(self, spec: EvalSpec, device: torch.device) -> None:
+    def __init__(self, spec: ProblemSpec, device: torch.device) -> None:
         self.symbol = spec.entry_point
         self.init_kwargs = {}
         cases = self._from_code(spec.cases_code) if spec.cases_code else _from_json(spec.cases)
@@ -93,7 +93,7 @@ class KernelSimpleToolkit(Toolkit):
 
     name = "kernel_simple"
 
-    def build(self, spec: EvalSpec, device: torch.device, seed: int) -> Problem:
+    def build(self, spec: ProblemSpec, device: torch.device, seed: int) -> Problem:
         try:
             return _SimpleProblem(spec, device)
         except BaseException as error:

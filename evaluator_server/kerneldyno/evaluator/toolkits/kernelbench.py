@@ -18,17 +18,22 @@ from ..devices import filling, seeding
 from ..shared import modules, small_floats, tree
 from ..shared.buffers import in_mode, whole_call
 from ..shared.casting import cast, cast_module
+from ..shared.enums import ReferenceBackend
 from ..shared.gradients import Gradients, detached, floating
 from ..shared.out_of_memory import is_lack_of_memory
 from ..shared.precision import round_to
-from ..shared.spec import EvalSpec
+from ..shared.spec import ProblemSpec, TimedForm
 from . import constructor_arguments, workloads
 from .base import Problem, ReferenceFailure, Sketch, Toolkit, run_source, to_device, unload_with
 from .dependence import Dependence, StatefulReferenceError
 from .state import Place, Snapshot
 
-#: Modes of torch.compile by the contract's numbers of reference backends.
-_COMPILE_MODES: dict[int, str | None] = {2: None, 3: "reduce-overhead", 4: "max-autotune"}
+#: Modes of torch.compile.
+_COMPILE_MODES: dict[ReferenceBackend, str | None] = {
+    ReferenceBackend.TORCH_COMPILE: None,
+    ReferenceBackend.TORCH_COMPILE_REDUCE_OVERHEAD: "reduce-overhead",
+    ReferenceBackend.TORCH_COMPILE_MAX_AUTOTUNE: "max-autotune",
+}
 #: Makes another seed of a call's seed, so that gradients of outputs are no copies of inputs.
 _OTHER_SEED = 0x5EED
 
@@ -36,7 +41,7 @@ _OTHER_SEED = 0x5EED
 class _KernelBenchProblem(Problem):
     instantiate = True
 
-    def __init__(self, spec: EvalSpec, device: torch.device, seed: int) -> None:
+    def __init__(self, spec: ProblemSpec, device: torch.device, seed: int) -> None:
         self.symbol = f"{spec.entry_point}New"
         self.init_seed = seed
         self.precision = spec.precision
@@ -56,7 +61,7 @@ class _KernelBenchProblem(Problem):
         constructor = getattr(module, spec.entry_point)
         self.init_args, self.init_kwargs = constructor_arguments.split(get_init_inputs(), constructor)
         self._model = self._made(constructor)
-        self._replaced = _replace_constants(self._model, seed) if spec.stress_inputs else {}
+        self._replaced = _replace_constants(self._model, seed) if spec.secret_constants else {}
         if self._replaced:
             cast_module(self._model, self.precision)  # the replaced values are rounded as well
         self.gradients = self._gradients(spec)
@@ -67,21 +72,17 @@ class _KernelBenchProblem(Problem):
         self._precise_model: torch.nn.Module | None = None
         self._has_precise = True
         self.timed = self._called(self._model)
-        self._backend = spec.reference_backend
         self._entry_point = spec.entry_point
-        self.baseline_code = spec.baseline_code
 
     def know(self, buffers: Sequence[str]) -> None:
         self.buffers[:] = buffers
         self._knows_state = True
 
-    def make_ready(self, seed: int) -> None:
-        if self.baseline_code:
-            self.timed = self._called(self._library_model())
+    def make_ready(self, form: TimedForm) -> None:
+        if form.baseline_code:
+            self.timed = self._called(self._library_model(form.baseline_code))
             return
-        compiled = None
-        if self._backend in _COMPILE_MODES:
-            compiled = torch.compile(self._model, mode=_COMPILE_MODES[self._backend])
+        compiled = torch.compile(self._model, mode=_COMPILE_MODES[form.backend]) if form.is_compiled else None
         self.timed = self._called(self._model, compiled)
 
     def _made(self, constructor: Callable[..., Any]) -> torch.nn.Module:
@@ -100,9 +101,9 @@ class _KernelBenchProblem(Problem):
         seeding.seed(self._device, self.init_seed)
         return blank
 
-    def _library_model(self) -> Any:
+    def _library_model(self, source: str) -> Any:
         """Return the module of a library baseline, made as the reference is, with the reference's values by name."""
-        module = run_source(self.baseline_code)
+        module = run_source(source)
         unload_with(self, module)
         if not hasattr(module, self._entry_point):
             raise AttributeError(f"the library baseline defines no {self._entry_point}")
@@ -119,7 +120,7 @@ class _KernelBenchProblem(Problem):
         buffers = None if self._knows_state and not self.buffers else self.buffers
         return whole_call(model, self.gradients, buffers, compiled)
 
-    def _gradients(self, spec: EvalSpec) -> Gradients | None:
+    def _gradients(self, spec: ProblemSpec) -> Gradients | None:
         """Return the gradients that the request asks for, or the inputs by `requires_grad`."""
         wanted: list[bool] = []
         if "requires_grad" in spec.reference_code:  # otherwise there is no need to draw inputs once more
@@ -311,13 +312,13 @@ class KernelBenchToolkit(Toolkit):
 
     name = "kernelbench"
 
-    def build(self, spec: EvalSpec, device: torch.device, seed: int) -> Problem:
+    def build(self, spec: ProblemSpec, device: torch.device, seed: int) -> Problem:
         try:
             return _KernelBenchProblem(spec, device, seed)
         except BaseException as error:
             raise ReferenceFailure("build", error) from error
 
-    def sketch(self, spec: EvalSpec) -> Sketch | None:
+    def sketch(self, spec: ProblemSpec) -> Sketch | None:
         module = run_source(spec.reference_code)
         get_inputs, get_init_inputs = _functions(module, workloads.of_module(module, spec), spec.workload)
         with torch.device("meta"):

@@ -18,7 +18,7 @@ import torch
 from torch import overrides
 from torch.utils import _python_dispatch as dispatch
 
-from ..shared.spec import EvalSpec
+from ..shared.spec import ProblemSpec, TimedForm
 from .base import Problem, ReferenceFailure, Toolkit
 
 _log = logging.getLogger("kerneldyno.judge")
@@ -148,16 +148,15 @@ class OwnSettingsProblem(Problem):
         self.init_args, self.init_kwargs, self.init_seed = problem.init_args, problem.init_kwargs, problem.init_seed
         self.precision, self.gradients = problem.precision, problem.gradients
         self.training, self.buffers = problem.training, problem.buffers
-        self.baseline_code = problem.baseline_code
         self.workloads = problem.workloads
         self.cases, self.timed = problem.cases, problem.timed
 
     def know(self, buffers: Sequence[str]) -> None:
         self._problem.know(buffers)
 
-    def make_ready(self, seed: int) -> None:
+    def make_ready(self, form: TimedForm) -> None:
         with self.settings.in_force():
-            self._problem.make_ready(seed)
+            self._problem.make_ready(form)
             self.timed = self._problem.timed
 
     def inputs(self, trial: int, seed: int) -> tuple[Any, ...]:
@@ -190,7 +189,7 @@ class OwnSettingsProblem(Problem):
         return self._problem.parameters()
 
 
-def build(toolkit: Toolkit, spec: EvalSpec, device: torch.device, seed: int) -> OwnSettingsProblem:
+def build(toolkit: Toolkit, spec: ProblemSpec, device: torch.device, seed: int) -> OwnSettingsProblem:
     """Build the problem of `spec` under its own settings of torch. `seed` is secret and new. Raises ReferenceFailure."""
     settings = TorchSettings()
     with settings.in_force():
@@ -199,7 +198,6 @@ def build(toolkit: Toolkit, spec: EvalSpec, device: torch.device, seed: int) -> 
         "precision": problem.precision == spec.precision,
         "backward": bool(problem.gradients) or not spec.backward,
         "module_mode": problem.training == spec.training,
-        "library_baselines": problem.baseline_code == spec.baseline_code,
     }
     if ignored := [field for field, found in heeded.items() if not found]:
         text = f"the toolkit {spec.toolkit} knows no {' and no '.join(ignored)}; leave it out"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from ..shared.spec import EvalSpec
+from ..shared.spec import ProblemSpec
 
 #: The contract's limits (kerneldyno.rpc.validation, which runners do not load): number of workloads, characters of a
 #: name, bytes of a value.
@@ -41,7 +41,7 @@ class Workload:
         return functools.partial(_call_with_copy, function, self.value)
 
 
-def of_module(module: ModuleType, spec: EvalSpec) -> list[Workload]:
+def of_module(module: ModuleType, spec: ProblemSpec) -> list[Workload]:
     """Return the workloads of a reference; none if it has no use for them.
 
     Raises:

@@ -43,7 +43,7 @@ async def check(
         if wrong.result.incorrect.kind not in _WRONG_VALUES:
             raise
         try:
-            adopted = await candidate.adopt(built.problem)
+            adopted = await candidate.adopt(built.problem, problems.asking(announce))
         except Finished:
             raise wrong from None  # it cannot be constructed again, so the first verdict stands
         if not adopted.given:
@@ -61,8 +61,7 @@ async def check(
         " (are they created in another order?), and were given the reference's values"
     )
     record.find("S29", pb.Finding.SEVERITY_INFO, evidence)
-    async with problems.executing(announce):
-        current = built.prepare(candidate.spec, candidate.device, 0)
+    current = await problems.execute(announce, lambda: built.prepare(candidate.spec, candidate.device, 0))
     first = await correctness.call_first(candidate, built, current, problems, announce)
     del current
     return await correctness.check(candidate, built, first, problems, announce)

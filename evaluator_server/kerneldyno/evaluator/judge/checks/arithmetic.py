@@ -16,11 +16,11 @@ from collections.abc import Iterator
 
 import torch
 
-from kerneldyno.v1 import evaluation_pb2 as pb
-
 from ...devices.base import Device
 from ...shared import tree
-from ...toolkits import Problem, ReferenceFailure
+from ...shared.enums import Precision
+from ...shared.reference_failure import ReferenceFailure
+from ...shared.running_problem import RunningProblem
 from ..comparison.evidence import Mismatch
 from ..comparison.rules import NOISE_FACTOR, relative_tolerance
 from ..problems import trial
@@ -49,25 +49,25 @@ _BALANCED, _SIDE_RUNS = 0.2, 8
 _FEW = 64
 
 
-def short_name(precision: pb.Precision.ValueType) -> str:
+def short_name(precision: Precision) -> str:
     """Return the name of a precision as people write it: "bf16"."""
-    return pb.Precision.Name(precision).removeprefix("PRECISION_").lower()
+    return precision.name.lower()
 
 
 def observed(
-    problem: Problem,
+    problem: RunningProblem,
     device: Device,
     current: Trial,
     slot: torch.Tensor,
-    so_far: pb.Precision.ValueType = pb.PRECISION_UNSPECIFIED,
-) -> pb.Precision.ValueType:
+    so_far: Precision = Precision.UNSPECIFIED,
+) -> Precision:
     """Return the coarsest tier that the errors of an answer in `slot` look like, or `so_far` if that is coarser.
 
     The contract numbers the tiers from fine to coarse, so a larger number is a coarser tier.
     """
     current, views = _precisely_known(current, slot)
     found = so_far
-    twins: dict[pb.Precision.ValueType, list[torch.Tensor]] = {}
+    twins: dict[Precision, list[torch.Tensor]] = {}
     for index, (leaf, value) in enumerate(zip(current.expected.leaves, views, strict=True)):
         if not leaf.has_twin or not value.is_floating_point():
             continue  # no float64 twin
@@ -75,7 +75,7 @@ def observed(
         own = rms(leaf.value.double() - leaf.truth)
         error = rms(value.double() - leaf.truth)
         tier = stored
-        if error > _CONSPICUOUS * own and stored in (pb.PRECISION_FP64, pb.PRECISION_FP32):
+        if error > _CONSPICUOUS * own and stored in (Precision.FP64, Precision.FP32):
             tier = recognise(error, own, _errors(problem, device, current, index, twins), stored)
             # Rounding is about equally large everywhere. If an answer is far off in places, it is wrong in another way.
             if tier > max(found, stored) and (
@@ -89,12 +89,12 @@ def observed(
 
 
 def _errors(
-    problem: Problem,
+    problem: RunningProblem,
     device: Device,
     current: Trial,
     index: int,
-    twins: dict[pb.Precision.ValueType, list[torch.Tensor]],
-) -> Iterator[tuple[pb.Precision.ValueType, float]]:
+    twins: dict[Precision, list[torch.Tensor]],
+) -> Iterator[tuple[Precision, float]]:
     """Yield the root mean square by which each tier's rounding moves one output. `twins` are reused between outputs."""
     for name in RECOGNISED:
         if name not in twins:
@@ -104,7 +104,7 @@ def _errors(
 
 
 def unlike_rounding(
-    problem: Problem, device: Device, current: Trial, slot: torch.Tensor, precision: pb.Precision.ValueType
+    problem: RunningProblem, device: Device, current: Trial, slot: torch.Tensor, precision: Precision
 ) -> Mismatch | None:
     """Return a mismatch if rounding to `precision` does not explain the errors of an answer, else None."""
     current, views = _precisely_known(current, slot)
@@ -128,10 +128,10 @@ def _precisely_known(current: Trial, slot: torch.Tensor) -> tuple[Trial, list[to
 
 
 def _unlike(
-    problem: Problem,
+    problem: RunningProblem,
     device: Device,
     current: Trial,
-    precision: pb.Precision.ValueType,
+    precision: Precision,
     index: int,
     value: torch.Tensor,
     least: float,
@@ -156,10 +156,10 @@ def _unlike(
 
 
 def limits(
-    problem: Problem,
+    problem: RunningProblem,
     device: Device,
     current: Trial,
-    precision: pb.Precision.ValueType,
+    precision: Precision,
     index: int,
     least: float,
     off: float,
@@ -184,10 +184,10 @@ def limits(
 
 
 def _balanced(
-    problem: Problem,
+    problem: RunningProblem,
     device: Device,
     current: Trial,
-    precision: pb.Precision.ValueType,
+    precision: Precision,
     index: int,
     sides: tuple[float, float],
     off: float,
@@ -217,7 +217,7 @@ def _sides(error: torch.Tensor, truth: torch.Tensor, off: float) -> tuple[float,
 
 
 def _runs(
-    problem: Problem, device: Device, current: Trial, precision: pb.Precision.ValueType, index: int
+    problem: RunningProblem, device: Device, current: Trial, precision: Precision, index: int
 ) -> Iterator[torch.Tensor]:
     """Yield float64 answers, each for operands moved by new random parts of half a unit of `precision`."""
     half = half_unit(precision)
@@ -233,11 +233,11 @@ def _runs(
 
 
 def _twin(
-    problem: Problem, device: Device, current: Trial, precision: pb.Precision.ValueType, change: Change | None = None
+    problem: RunningProblem, device: Device, current: Trial, precision: Precision, change: Change | None = None
 ) -> list[torch.Tensor]:
     """Return the float64 answer for operands of a tier; empty if there is none, or if its shapes differ."""
     try:
-        twin = trial.twin_at(problem, device, current, precision, change) or []
+        twin = trial.twin_at(problem, current, precision, change) or []
     except (ReferenceFailure, RuntimeError):  # the reference has no rounded form, so its tiers are unknown
         return []
     wanted = [leaf.spec.shape for leaf in current.expected.leaves]

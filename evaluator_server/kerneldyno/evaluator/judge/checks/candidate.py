@@ -6,9 +6,11 @@ instead becomes the verdict. No answer is believed. Only the arenas count, which
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,9 +21,11 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 from ...devices.base import Device
 from ...shared import small_floats, tree, wire
 from ...shared.native_build import of_files
+from ...shared.reference_failure import ReferenceFailure
+from ...shared.running_problem import Part, RunningProblem
 from ...shared.spec import EvalSpec
-from ...toolkits import Problem, ReferenceFailure
 from ..comparison.fingerprint import Fingerprint
+from ..problems.asking import AskProblem
 from ..problems.cases import Case, case_of
 from ..problems.inputs import Inputs
 from ..problems.trial import Trial, changed_padding
@@ -89,49 +93,42 @@ class Candidate(Side):
         self._spent = 0.0
         self._stopped = self.runner.stopped_seconds
 
-    async def open_for(self, problem: Problem, trials: Sequence[Trial], sizes: Sizes) -> None:
+    async def open_for(self, problem: RunningProblem, trials: Sequence[Trial], sizes: Sizes) -> None:
         """Open arenas of `sizes` that also hold the secret parameters, and inputs and output of each of `trials`.
 
         If an output is wider than a slot of `sizes`, call `narrow` before bursts.
         """
-        _, state_bytes = tree.layout([tree.describe(tensor) for tensor in problem.state().values()])
-        room = max(state_bytes, min(problem.parameter_bytes(), _HANDED), *(each.inputs.set_bytes for each in trials))
+        _, state_bytes = tree.layout([tree.describe(tensor) for tensor in problem.constants.values()])
+        room = max(state_bytes, min(problem.parameter_bytes, _HANDED), *(each.inputs.set_bytes for each in trials))
         widest = max(each.slot_bytes for each in trials)
         await self.open_arenas(sizes, room=room + _LEAST_GUARD_BYTES, widest=widest, memory_bytes=self.memory.device)
 
     async def load(self, symbol: str, libraries: Libraries) -> None:
         """Import the source in the runner, which gets the libraries that builders have built for it."""
-        spec = self.spec
-        native = of_files(spec.kernel_files, spec.cuda_flags, spec.cpp_flags, spec.libraries)
+        given = self.spec.candidate
+        native = of_files(given.kernel_files, given.cuda_flags, given.cpp_flags, given.libraries)
         order = {
             "op": "load",
-            "source": spec.kernel_code,
-            "files": spec.kernel_files,
+            "source": given.kernel_code,
+            "files": given.kernel_files,
             "native": None if native is None else native.to_json(),
             "libraries": libraries.read(),
             "failures": libraries.failures,
-            "backend": spec.backend,
+            "backend": given.backend,
             "symbol": symbol,
         }
         answer = await self.ask(order)
         if not (isinstance(answer, dict) and answer.get("defines") is True):
             raise Finished(verdict.invalid("kernel_code", f"defines no {symbol}"))
 
-    async def construct(self, problem: Problem) -> None:
+    async def construct(self, problem: RunningProblem) -> None:
         """Construct the callable in the runner, with the reference's parameters if those are secret."""
-        try:
-            arguments, tensors = tree.flatten(list(problem.init_args))
-            keywords, more = tree.flatten(problem.init_kwargs)
-            if tensors or more:
-                raise tree.UnsupportedValueError("a tensor; pass shapes and build tensors in the constructor")
-        except tree.UnsupportedValueError as error:
-            raise ReferenceFailure("build", TypeError(f"get_init_inputs() returned {error}")) from error
         order = {
             "op": "construct",
             "symbol": problem.symbol,
             "instantiate": problem.instantiate,
-            "args": arguments,
-            "kwargs": keywords,
+            "args": problem.init_args,
+            "kwargs": problem.init_kwargs,
             "seed": problem.init_seed,
             "precision": problem.precision,
             "gradients": problem.gradients and problem.gradients.to_plain(),
@@ -139,7 +136,7 @@ class Candidate(Side):
             "buffers": list(problem.buffers),
         }
         self.case = case_of(problem, self.spec, 0)
-        state = problem.state()
+        state = problem.constants
         listing = read_listing(await self.ask({**order, "listing": bool(state)}))
         if not state:
             return
@@ -157,35 +154,38 @@ class Candidate(Side):
         await self.ask({**order, "op": "reconstruct", "state": names})
         self.record.parameters_perturbed = len(pairs)
 
-    async def adopt(self, problem: Problem) -> Adopted:
+    async def adopt(self, problem: RunningProblem, ask: AskProblem) -> Adopted:
         """Construct the callable again, and give the reference's values to tensors of the same names with other values.
 
         A module that creates the same parameters in another order draws other values for them. If there are no such
-        tensors, nothing is constructed again.
+        tensors, nothing is constructed again. `ask` runs what asks the problem.
         """
-        ours = problem.parameters()
+        ours = await ask(problem.parameters)
         if not (problem.instantiate and ours):
             return Adopted()
         theirs = read_parameters(await self.ask({"op": "parameters"}))
-        async with self._lease.work():
-            kinds = {name: tree.describe(tensor, keep_layout=False) for name, tensor in ours.items()}
-            here = [name for name, kind in kinds.items() if name in theirs and _same(theirs[name][0], kind)]
-            other = [name for name in here if theirs[name][1] != tree.checksum(ours[name])]
+        here = [name for name, (spec, _) in ours.items() if name in theirs and _same(theirs[name][0], spec)]
+        other = [name for name in here if theirs[name][1] != ours[name][1]]
         if not other:
             # Constants were paired by more than their names, or are reported as missing already (`correctness`).
-            missing = [name for name in ours if name not in here and name not in problem.state()]
+            missing = [name for name in ours if name not in here and name not in problem.constants]
             return Adopted(missing=missing if len(theirs) > len(here) else [])
         await self.construct(problem)
         region = self._arenas[0].data
-        for batch in _batches([(name, ours[name]) for name in other], region.numel()):
-            specs = [tree.describe(values) for _, _, values in batch]
-            async with self._lease.work():
-                for view, (_, _, values) in zip(tree.views(region, specs), batch, strict=True):
-                    view.copy_(values)
-                self.device.synchronize()
-            parts = [[name, start, spec.to_json()] for (name, start, _), spec in zip(batch, specs, strict=True)]
-            await self.ask({"op": "adopt", "parts": parts})
+        for batch in _batches([(name, ours[name][0]) for name in other], region.numel()):
+            specs = await ask(functools.partial(self._stage_values, problem, batch))
+            told = [[part.name, part.start, spec.to_json()] for part, spec in zip(batch, specs, strict=True)]
+            await self.ask({"op": "adopt", "parts": told})
         return Adopted(given=other)
+
+    def _stage_values(self, problem: RunningProblem, parts: Sequence[Part]) -> list[tree.TensorSpec]:
+        """Copy parts of the reference's tensors to where the runner finds them, and return how they lie there."""
+        found = problem.values(parts)
+        specs = [tree.describe(values) for values in found]
+        for view, values in zip(tree.views(self._arenas[0].data, specs), found, strict=True):
+            view.copy_(values)
+        self.device.synchronize()
+        return specs
 
     async def call(self, trial: Trial, *, ghost: bool = False, guarded: bool = False) -> Called:
         """Call once on a trial's inputs.
@@ -229,6 +229,10 @@ class Candidate(Side):
             return f"{near + far} bytes behind the end of an input" + ("" if near else ", and not right behind it")
         return ""
 
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        """Return the context for a piece of the judge's own work on the device."""
+        return self._lease.work()
+
     async def fingerprint(self, prints: Fingerprint) -> int:
         """Return the fingerprint of the last call's output."""
         async with self._lease.work():
@@ -248,7 +252,7 @@ class Candidate(Side):
 
     async def listing(self, *, ptx: bool, sass: bool) -> Any:
         """Ask what compilers made of the candidate's kernels. Return the harness's answer, unparsed."""
-        left = getattr(self.spec.limits, self.stage) - self._spent
+        left = getattr(self.spec.candidate.limits, self.stage) - self._spent
         seconds = min(_LISTING_SECONDS, max(0.0, left / 2))
         return await self.ask({"op": "listing", "ptx": ptx, "sass": sass, "seconds": seconds})
 
@@ -262,7 +266,7 @@ class Candidate(Side):
 
     async def _frame(self) -> wire.Frame:
         """Return the next frame, within the rest of the stage's limit. Any other event ends the evaluation."""
-        limit = getattr(self.spec.limits, self.stage)
+        limit = getattr(self.spec.candidate.limits, self.stage)
         begin, stopped = time.monotonic(), self.runner.stopped_seconds
         try:
             return await self.runner.answer(max(0.0, limit - self._spent))
@@ -278,21 +282,22 @@ class Candidate(Side):
         raise Finished(verdict.raised(self.stage, read_error(answer.get("error")), self.memory, self.record.findings))
 
 
-def _batches(tensors: Sequence[tuple[str, torch.Tensor]], room: int) -> Iterator[list[tuple[str, int, torch.Tensor]]]:
-    """Cut tensors into flat parts (name, first element, values), and yield as many at a time as fit into `room` bytes."""
-    batch: list[tuple[str, int, torch.Tensor]] = []
+def _batches(tensors: Sequence[tuple[str, tree.TensorSpec]], room: int) -> Iterator[list[Part]]:
+    """Cut tensors into parts, and yield as many at a time as fit into `room` bytes."""
+    batch: list[Part] = []
     left = room
-    for name, tensor in tensors:
-        flat, start = small_floats.raw(tensor).contiguous().view(-1), 0
-        while start < flat.numel():
-            count = min(flat.numel() - start, left // tree.ALIGNMENT * tree.ALIGNMENT // flat.dtype.itemsize)
+    for name, spec in tensors:
+        dtype, start = small_floats.raw(torch.empty(0, dtype=spec.torch_dtype)).dtype, 0
+        total = spec.nbytes // dtype.itemsize
+        while start < total:
+            count = min(total - start, left // tree.ALIGNMENT * tree.ALIGNMENT // dtype.itemsize)
             if count <= 0:
                 yield batch
                 batch, left = [], room
                 continue
-            batch.append((name, start, flat[start : start + count]))
+            batch.append(Part(name, start, count))
             start += count
-            left -= -(-count * flat.dtype.itemsize // tree.ALIGNMENT) * tree.ALIGNMENT
+            left -= -(-count * dtype.itemsize // tree.ALIGNMENT) * tree.ALIGNMENT
     if batch:
         yield batch
 

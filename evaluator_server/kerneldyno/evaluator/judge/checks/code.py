@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from kerneldyno.v1 import evaluation_pb2 as pb
 
+from ...shared.enums import CodeListing
 from ..results import verdict
 from ..results.record import Finished
 from ..runners.answers import Code, read_code
@@ -20,13 +21,13 @@ _MOST_LISTING = 64 << 10
 
 async def listing(candidate: Candidate) -> list[pb.KernelCode]:
     """Return what is known about the candidate's kernels. If it cannot be found out, the list is empty."""
-    wanted = candidate.spec.code_listing
+    wanted = candidate.spec.inspection.code_listing
     if candidate.overdue:  # its next answer would be the one to an earlier order
         return []
     try:
         answer = await candidate.listing(
-            ptx=wanted in (pb.CODE_LISTING_PTX, pb.CODE_LISTING_ALL),
-            sass=wanted in (pb.CODE_LISTING_SASS, pb.CODE_LISTING_ALL),
+            ptx=wanted in (CodeListing.PTX, CodeListing.ALL),
+            sass=wanted in (CodeListing.SASS, CodeListing.ALL),
         )
     except (Finished, RunnerGone):
         return []

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from kerneldyno.v1 import evaluation_pb2 as pb
 
 from ...shared import tree
+from ...shared.enums import OutputReuse, Precision
 from ..comparison.evidence import Comparison, Mismatch
 from ..comparison.fingerprint import Fingerprint
 from ..problems import stress, trial
@@ -56,8 +57,7 @@ async def call_first(
     """Make the first call after construction. Return how its answer compares; `check` decides what follows from that."""
     called = await candidate.call(current)
     candidate.record.launched(called.launches)
-    async with problems.executing(announce):
-        return compare_nominal(candidate, built, current, called, FIRST_CALL)
+    return await problems.execute(announce, lambda: compare_nominal(candidate, built, current, called, FIRST_CALL))
 
 
 def compare_nominal(
@@ -74,7 +74,7 @@ async def check(
 ) -> Checked:
     """Run all trials. Raises Finished if one is wrong, or else if the `first` call was."""
     spec, problem = candidate.spec, built.problem
-    nominal = spec.correct_trials if problem.cases is None else max(problem.cases, spec.correct_trials)
+    nominal = spec.checks.correct_trials if problem.cases is None else max(problem.cases, spec.checks.correct_trials)
     kinds: list[stress.Stress | None] = [None] * nominal
     # Nominal and stressed trials come in one secret order, so only their values distinguish them.
     kinds += built.examination.held
@@ -117,8 +117,10 @@ async def _draw(
 ) -> trial.Trial | None:
     """Prepare one trial; None if the reference fails on stressed inputs of a kind that it usually tolerates."""
     for _ in range(_REDRAWS):
-        async with problems.executing(announce):
-            current = built.prepare(candidate.spec, candidate.device, number, kind, candidate.stage_inputs)
+        current = await problems.execute(
+            announce,
+            lambda: built.prepare(candidate.spec, candidate.device, number, kind, candidate.stage_inputs),
+        )
         if kind is None or built.examination.can_tell(current.expected):
             current.stress = kind
             return current
@@ -160,35 +162,48 @@ async def _try(
     announce: Announce,
 ) -> int | _Overflown:
     """Try one trial. Return the fingerprint of its output. Raises Finished."""
-    record, spec, station = candidate.record, candidate.spec, candidate.station
     called = await candidate.call(current)
-    structure, specs = called.structure, called.specs
-    record.launched(called.launches)
-    async with problems.executing(announce):  # recognising a tier runs the reference
-        comparison = trial.judge(current, spec, structure, specs, station.outputs[0])
-        excused = False
-        if comparison.mismatch is not None and comparison.mismatch.kind == "values" and current.stress:
-            excused = _excuse(candidate, built, current, number, comparison)
-        if comparison.mismatch is not None and comparison.mismatch.kind == "non-finite" and current.stress:
-            weaker = stress.weaker(current.stress)
-            if weaker is not None and (said := overflown(spec, current, station.outputs[0])):
-                return _Overflown(comparison, said, weaker)
-        record.trials += 1
-        record.stress_trials += current.stress is not None
-        _look_closer(candidate, built, current, number, comparison)
-        if comparison.mismatch is None and _is_overwritten(candidate, prints, earlier):
-            _reused(candidate, comparison)
-        record.note(comparison)
-        # Excused elements look like coarser arithmetic than that of the other elements.
-        if _all_there(current, specs) and not excused:
-            record.precision = arithmetic.observed(
-                built.problem, candidate.device, current, station.outputs[0], record.precision
-            )
-        answer = prints.of(station.outputs[0])
+    candidate.record.launched(called.launches)
+    return await problems.execute(
+        announce, lambda: _judge_answer(candidate, built, current, called, prints, earlier, number)
+    )
+
+
+def _judge_answer(
+    candidate: Candidate,
+    built: BuiltProblem,
+    current: trial.Trial,
+    called: Called,
+    prints: Fingerprint,
+    earlier: Sequence[int | None],
+    number: int,
+) -> int | _Overflown:
+    """Judge the answer to one trial, which may ask the problem. Return its fingerprint. Raises Finished."""
+    record, spec, station = candidate.record, candidate.spec, candidate.station
+    comparison = trial.judge(current, spec, called.structure, called.specs, station.outputs[0])
+    excused = False
+    if comparison.mismatch is not None and comparison.mismatch.kind == "values" and current.stress:
+        excused = _excuse(candidate, built, current, number, comparison)
+    if comparison.mismatch is not None and comparison.mismatch.kind == "non-finite" and current.stress:
+        weaker = stress.weaker(current.stress)
+        if weaker is not None and (said := overflown(spec, current, station.outputs[0])):
+            return _Overflown(comparison, said, weaker)
+    record.trials += 1
+    record.stress_trials += current.stress is not None
+    _look_closer(candidate, built, current, number, comparison)
+    if comparison.mismatch is None and _is_overwritten(candidate, prints, earlier):
+        _reused(candidate, comparison)
+    record.note(comparison)
+    # Excused elements look like coarser arithmetic than that of the other elements.
+    if _all_there(current, called.specs) and not excused:
+        record.precision = arithmetic.observed(
+            built.problem, candidate.device, current, station.outputs[0], record.precision
+        )
+    answer = prints.of(station.outputs[0])
     if comparison.mismatch is not None:
         raise wrong(candidate, built, current.stress, number, comparison)
     record.passed += 1
-    record.layouts = specs
+    record.layouts = called.specs
     return answer
 
 
@@ -204,9 +219,9 @@ def _look_closer(
     if not trial.inputs_intact(current, station.arena):
         detail = "after the call the inputs differ from what the reference leaves"
         comparison.mismatch = Mismatch("inputs", "input mutated", detail)
-    elif not current.stress and spec.allowed_precision != pb.PRECISION_UNSPECIFIED:
+    elif not current.stress and spec.checks.rules.allowed_precision != Precision.UNSPECIFIED:
         comparison.mismatch = arithmetic.unlike_rounding(
-            built.problem, candidate.device, current, station.outputs[0], spec.allowed_precision
+            built.problem, candidate.device, current, station.outputs[0], spec.checks.rules.allowed_precision
         )
 
 
@@ -219,8 +234,8 @@ def wrong(
     if kind is not None and mismatch.kind != "output overwritten":
         detail = f"{mismatch.detail} on stress inputs ({kind.kind})"
         mismatch = replace(mismatch, detail=detail, stress=stress.CONTRACT[kind.kind])
-    if candidate.spec.training is not None:
-        mode = "training" if candidate.spec.training else "eval"
+    if candidate.spec.problem.training is not None:
+        mode = "training" if candidate.spec.problem.training else "eval"
         mismatch = replace(mismatch, detail=f"{mismatch.detail}, in {mode} mode")
     _explain(candidate, built)
     return Finished(verdict.incorrect(mismatch, number, record.report(), record.findings))
@@ -251,7 +266,7 @@ def _is_overwritten(candidate: Candidate, prints: Fingerprint, earlier: Sequence
 def _reused(candidate: Candidate, comparison: Comparison) -> None:
     """Report that a call overwrote an earlier output: as a finding or as a mismatch, as the request says."""
     record = candidate.record
-    if candidate.spec.output_reuse == pb.OUTPUT_REUSE_REJECT:
+    if candidate.spec.checks.output_reuse == OutputReuse.REJECT:
         detail = "an output changed when the candidate was called again; each call must return memory of its own"
         comparison.mismatch = Mismatch("output", "output overwritten", detail)
     elif not record.has("S30"):
@@ -267,23 +282,23 @@ def _all_there(current: trial.Trial, specs: list[tree.TensorSpec]) -> bool:
 def _explain(candidate: Candidate, built: BuiltProblem) -> None:
     """Add findings that may help to understand a wrong answer."""
     record, spec = candidate.record, candidate.spec
-    if record.precision > max(spec.allowed_precision, pb.PRECISION_FP32):
+    if record.precision > max(spec.checks.rules.allowed_precision, Precision.FP32):
         name = arithmetic.short_name(record.precision)
         evidence = (
             f"the errors look like {name} arithmetic: if the candidate computes in {name} on purpose, allowed_precision"
             " can allow that; if it does not, look for a mistake"
         )
         record.find("S23", pb.Finding.SEVERITY_INFO, evidence)
-    if built.problem.buffers and not spec.training:
+    if built.problem.buffers and not built.problem.training:
         evidence = (
             f"the reference's calls change {', '.join(built.problem.buffers)[:200]}, and its answers depend on that: the"
             " values after a call are part of the answer, in tensors of the candidate with the same names"
         )
         record.find("S29", pb.Finding.SEVERITY_INFO, evidence)
-    missing = len(built.problem.state()) - record.parameters_perturbed
+    missing = len(built.problem.constants) - record.parameters_perturbed
     if missing > 0:
         evidence = (
-            f"the reference's {', '.join(sorted(built.problem.state()))[:200]} hold secret values, and {missing} of them"
+            f"the reference's {', '.join(sorted(built.problem.constants))[:200]} hold secret values, and {missing} of them"
             " have no counterpart among the candidate's parameters and buffers"
         )
         record.find("S29", pb.Finding.SEVERITY_INFO, evidence)

@@ -18,10 +18,9 @@ from dataclasses import replace
 
 import torch
 
-from kerneldyno.v1 import evaluation_pb2 as pb
-
 from ...devices.base import Device
 from ...shared import tree
+from ...shared.enums import Precision
 from ...shared.spec import EvalSpec
 from ..comparison.compare import Expected, beyond, is_measured
 from ..comparison.rules import relative_tolerance
@@ -42,7 +41,7 @@ _ROWS_FOR_ONE = 20
 #: into another, and then by much: 3 runs missed that for 5 of 400 honest rows, 12 for 2 of 600.
 _MORE_RUNS = 12
 #: Terms that the reference does not have may be computed in this coarser arithmetic.
-_COARSER = {pb.PRECISION_FP64: pb.PRECISION_FP32, pb.PRECISION_FP32: pb.PRECISION_TF32}
+_COARSER = {Precision.FP64: Precision.FP32, Precision.FP32: Precision.TF32}
 
 
 def explained(
@@ -114,7 +113,7 @@ def _wrong(expected: Expected, views: Sequence[torch.Tensor], spec: EvalSpec) ->
     """Return which elements of each leaf are out of tolerance; empty if a leaf's errors cannot be measured."""
     if not all(is_measured(leaf.value) for leaf in expected.leaves):
         return []
-    return [beyond(leaf, view, spec.tolerance) for leaf, view in zip(expected.leaves, views, strict=True)]
+    return [beyond(leaf, view, spec.checks.rules.tolerance) for leaf, view in zip(expected.leaves, views, strict=True)]
 
 
 def _rows(

@@ -18,6 +18,7 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 
 from ...backends import backends
 from ...shared import small_floats, tree
+from ...shared.enums import ProvenancePolicy
 from ..problems import trial
 from ..problems.cache import Announce, BuiltProblem, Problems
 from ..problems.stress import Stress
@@ -59,14 +60,14 @@ _ATEN = re.compile(r"^(void\s+)?(at|c10)::")
 #: Errors this many times the tolerance are no accident.
 _CLEARLY = 10.0
 #: Policies that reject decoys, the less strict one first.
-_REJECT_DECOYS = (pb.PROVENANCE_POLICY_REJECT_DECOYS, pb.PROVENANCE_POLICY_REQUIRE_OWN_KERNELS)
+_REJECT_DECOYS = (ProvenancePolicy.REJECT_DECOYS, ProvenancePolicy.REQUIRE_OWN_KERNELS)
 
 
 def check_launches(candidate: Candidate) -> None:
     """Report a decoy (S19): the backend needs kernels, and the candidate launched none in any call."""
-    record, spec = candidate.record, candidate.spec
-    if backends()[spec.backend].must_launch and record.launches == 0:
-        evidence = f"no {spec.backend} kernel was launched in {record.trials} calls; the outputs come from elsewhere"
+    record, backend = candidate.record, candidate.spec.candidate.backend
+    if backends()[backend].must_launch and record.launches == 0:
+        evidence = f"no {backend} kernel was launched in {record.trials} calls; the outputs come from elsewhere"
         _judge(candidate, "S19", evidence)
 
 
@@ -89,7 +90,7 @@ async def replay_as_ghost(candidate: Candidate, built: BuiltProblem, problems: P
             called = await candidate.call(current, ghost=True)
         except (Finished, RunnerGone):
             return  # without its kernels it does not even run
-        async with problems.executing(announce):
+        async with candidate.turn():
             slot = candidate.station.outputs[0]
             comparison = trial.judge(current, candidate.spec, called.structure, called.specs, slot)
         if comparison.mismatch is not None or called.launches is None:
@@ -105,8 +106,9 @@ async def replay_as_ghost(candidate: Candidate, built: BuiltProblem, problems: P
 async def _prepare(
     candidate: Candidate, built: BuiltProblem, kind: Stress | None, problems: Problems, announce: Announce
 ) -> trial.Trial:
-    async with problems.executing(announce):
-        return built.prepare(candidate.spec, candidate.device, 0, kind, candidate.stage_inputs)
+    return await problems.execute(
+        announce, lambda: built.prepare(candidate.spec, candidate.device, 0, kind, candidate.stage_inputs)
+    )
 
 
 def _differs(candidate: Candidate, current: trial.Trial, nominal: trial.Trial) -> bool:
@@ -129,7 +131,7 @@ async def profile(candidate: Candidate, last: trial.Trial) -> pb.KernelProfile |
     else:
         why = f" ({profiled.failed})" if profiled.failed else ""
         evidence = f"{_PROFILES} profiles showed no kernel{why}: the coverage is unknown, not 0"
-        if candidate.spec.provenance_policy == pb.PROVENANCE_POLICY_REQUIRE_OWN_KERNELS:
+        if candidate.spec.checks.provenance_policy == ProvenancePolicy.REQUIRE_OWN_KERNELS:
             raise candidate.record.reject(
                 "B01", f"the judge could not see that its own kernels did the work: {evidence}"
             )
@@ -215,7 +217,7 @@ def _label(
     kernels: int,
     shares: Mapping[pb.KernelUse.Owner.ValueType, float],
 ) -> None:
-    if _CANDIDATE not in owners and candidate.spec.backend != "torch":
+    if _CANDIDATE not in owners and candidate.spec.candidate.backend != "torch":
         _judge(candidate, "S19", f"{kernels} different kernels ran, none of them the candidate's")
     own = shares[_CANDIDATE]
     if own < _WRAPPER:
@@ -223,7 +225,7 @@ def _label(
             f"{own:.0%} of the device time is in the candidate's own kernels, {shares[_LIBRARY]:.0%} in libraries,"
             f" {shares[_TORCH]:.0%} in PyTorch's, {shares[_MEMORY]:.0%} in copies and fills"
         )
-        if candidate.spec.provenance_policy == pb.PROVENANCE_POLICY_REQUIRE_OWN_KERNELS:
+        if candidate.spec.checks.provenance_policy == ProvenancePolicy.REQUIRE_OWN_KERNELS:
             raise candidate.record.reject("B01", evidence)
         candidate.record.find("B01", pb.Finding.SEVERITY_INFO, evidence)
         if _CANDIDATE in owners:
@@ -231,6 +233,6 @@ def _label(
 
 
 def _judge(candidate: Candidate, identifier: str, evidence: str) -> None:
-    if candidate.spec.provenance_policy in _REJECT_DECOYS:
+    if candidate.spec.checks.provenance_policy in _REJECT_DECOYS:
         raise candidate.record.reject(identifier, evidence)
     candidate.record.find(identifier, pb.Finding.SEVERITY_INFO, evidence)

@@ -15,8 +15,8 @@ from typing import Any, Self
 from kerneldyno.v1 import evaluation_pb2 as pb
 
 from ...shared import tree, wire
+from ...shared.running_problem import RunningProblem
 from ...shared.spec import EvalSpec
-from ...toolkits import Problem
 from ..problems.inputs import Inputs
 from ..results import verdict
 from ..results.record import Finished
@@ -38,7 +38,7 @@ _VERDICTS = (pb.EvalResult.COMPILE_ERROR, pb.EvalResult.RUNTIME_ERROR)
 class Rehearsal:
     """One candidate's rehearsal. It begins when it is entered, and has ended when it is left."""
 
-    def __init__(self, pool: Pool, architecture: str, spec: EvalSpec, problem: Problem) -> None:
+    def __init__(self, pool: Pool, architecture: str, spec: EvalSpec, problem: RunningProblem) -> None:
         """Create it.
 
         Args:
@@ -66,14 +66,14 @@ class Rehearsal:
 
     def _is_worthwhile(self) -> bool:
         spec = self._spec
-        if not self._architecture or spec.backend not in _BACKENDS:
+        if not self._architecture or spec.candidate.backend not in _BACKENDS:
             return False
         walls = self._pool.walls
         if not (walls.namespaces or walls.filters):  # it could reach the device, and disturb those that are timed
             return False
         if self._pool.is_idle:  # nobody else needs a context, and without a rehearsal the answer comes sooner
             return False
-        return not any(map(_BUILDS.search, (spec.kernel_code, *(text for _, text in spec.kernel_files))))
+        return not any(map(_BUILDS.search, spec.candidate.texts))
 
     async def must_succeed(self, inputs: Inputs, limits: verdict.Limits) -> None:
         """Wait for the end. Raises Finished if the candidate fails before it needs a device.
@@ -87,7 +87,7 @@ class Rehearsal:
         stage, logs = "load", ""
         try:
             said = await self._loading
-            if said is None and self._spec.backend == "triton":
+            if said is None and self._spec.candidate.backend == "triton":
                 stage = "compile"
                 said = await self._ask({"op": "call", "symbol": self._problem.symbol, "sketch": self._sketch(inputs)})
         except (*FAILURES, tree.UnsupportedValueError) as failure:
@@ -104,9 +104,9 @@ class Rehearsal:
         raise Finished(result)
 
     async def _load(self) -> Any:
-        spec = self._spec
+        given = self._spec.candidate
         self._runner = await self._pool.spawn(full_queues=False, role="rehearsal", descriptors=[])
-        order = {"op": "load", "source": spec.kernel_code, "files": spec.kernel_files, "backend": spec.backend}
+        order = {"op": "load", "source": given.kernel_code, "files": given.kernel_files, "backend": given.backend}
         return await self._ask({**order, "architecture": self._architecture})
 
     async def _ask(self, order: wire.Frame) -> Any:
@@ -117,8 +117,8 @@ class Rehearsal:
         """Return what the candidate is constructed and called with. Raises UnsupportedValueError."""
         problem = self._problem
         return {
-            "args": tree.flatten(list(problem.init_args))[0],
-            "kwargs": tree.flatten(problem.init_kwargs)[0],
+            "args": problem.init_args,
+            "kwargs": problem.init_kwargs,
             "inputs": inputs.structure,
             "specs": [spec.to_json() for spec in inputs.specs],
             "precision": problem.precision,

@@ -11,10 +11,12 @@ every trial (`Candidate.outside`).
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 from kerneldyno.v1 import evaluation_pb2 as pb
 
+from ...shared.enums import MemoryErrors
 from ..comparison.evidence import Mismatch
 from ..comparison.fingerprint import Fingerprint
 from ..problems import trial
@@ -46,8 +48,7 @@ async def repeat(
     current, answer = checked.last, checked.answer
     is_known = current.inputs.master.numel() > 0
     if not is_known:  # its inputs were too large to keep: call twice on new ones, whose right answer nobody knows
-        async with problems.executing(announce):
-            inputs = draw(built.problem, candidate.device, 0)
+        inputs = await problems.execute(announce, lambda: draw(built.problem, candidate.device, 0))
         current = replace(current, inputs=inputs, after=inputs.master)
         _, answer = await _call(candidate, current, checked.prints, guarded=False)
     try:
@@ -60,8 +61,8 @@ async def repeat(
     if again != answer:  # the zones may be the cause, and then they prove nothing about the candidate
         called, again = await _call(candidate, current, checked.prints, guarded=False)
         if again != answer and is_known:
-            async with problems.executing(announce):
-                comparison = compare_nominal(candidate, built, current, called, _REPEATED_CALL)
+            compared = functools.partial(compare_nominal, candidate, built, current, called, _REPEATED_CALL)
+            comparison = await problems.execute(announce, compared)
             record.note(comparison)
             if comparison.mismatch is not None:
                 record.deterministic = False
@@ -85,7 +86,7 @@ def report_memory_error(candidate: Candidate, identifier: str, seen: str, number
     """
     record, evidence = candidate.record, f"{MEMORY_RULES[identifier]}: {seen}"
     record.find(identifier, pb.Finding.SEVERITY_WARNING, evidence)
-    if candidate.spec.memory_errors == pb.MEMORY_ERRORS_REJECT:
+    if candidate.spec.checks.memory_errors == MemoryErrors.REJECT:
         mismatch = Mismatch("memory", "memory", evidence)
         raise Finished(verdict.incorrect(mismatch, number, record.report(), record.findings))
 

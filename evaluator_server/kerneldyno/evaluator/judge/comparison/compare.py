@@ -19,9 +19,8 @@ from typing import Any
 
 import torch
 
-from kerneldyno.v1 import evaluation_pb2 as pb
-
 from ...shared import gradients, small_floats
+from ...shared.enums import Preset
 from ...shared.spec import ToleranceRule
 from ...shared.tree import TensorSpec, describe, position
 from .by_code import compare_codes
@@ -302,7 +301,7 @@ def _compare_leaf(result: Comparison, name: str, leaf: Leaf, value: torch.Tensor
     if not total:
         return
     if small_floats.is_coded(leaf.value.dtype):
-        if rule.preset == pb.Tolerance.PRESET_CALIBRATED:
+        if rule.preset == Preset.CALIBRATED:
             compared = compare_codes(name, leaf.value, value, leaf.typical)
             result.mismatch = compared.mismatch
             result.max_abs_error = max(result.max_abs_error, compared.max_abs_error)
@@ -367,7 +366,7 @@ def _too_coarse(
     Single elements show the difference only by chance; all of them together show it reliably (the error of bfloat16 is
     eight times that of TF32).
     """
-    if not leaf.rounding or rule.preset != pb.Tolerance.PRESET_CALIBRATED:
+    if not leaf.rounding or rule.preset != Preset.CALIBRATED:
         return None
     error = _moments(value.double() - truth)[0]
     limit = _COARSE * leaf.rounding + relative_tolerance(leaf.value.dtype) * leaf.typical

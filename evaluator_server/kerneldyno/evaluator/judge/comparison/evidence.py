@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kerneldyno.v1 import evaluation_pb2 as pb
+from ...shared.enums import StressKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Mismatch:
     max_abs_error: float = 0.0
     max_error_ratio: float = 0.0
     worst_index: tuple[int, ...] = ()
-    stress: pb.StressKind.ValueType = pb.STRESS_KIND_UNSPECIFIED
+    stress: StressKind = StressKind.UNSPECIFIED
 
 
 @dataclass(slots=True)

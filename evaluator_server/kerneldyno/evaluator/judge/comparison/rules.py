@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kerneldyno.v1 import evaluation_pb2 as pb
-
+from ...shared.enums import Preset
 from ...shared.spec import ToleranceRule
 
 #: Relative error allowed by output dtype: about 8 units in the last place of half precision. For float32 it is well
@@ -58,16 +57,16 @@ def bounds(rule: ToleranceRule, dtype: torch.dtype, typical: float, noise: float
         typical: Size of most of its elements.
         noise: The noise of the reference's own answer.
     """
-    share = rule.share if rule.preset == pb.Tolerance.PRESET_MATCHED_SHARE else 1.0
+    share = rule.share if rule.preset == Preset.MATCHED_SHARE else 1.0
     if not (dtype.is_floating_point or dtype.is_complex):
         return Bounds(0.0, 0.0, share=share)
     match rule.preset:
-        case pb.Tolerance.PRESET_LOOSE:
+        case Preset.LOOSE:
             return Bounds(_LOOSE, _LOOSE)
-        case pb.Tolerance.PRESET_ALLCLOSE:
+        case Preset.ALLCLOSE:
             fine = dtype in (torch.float32, torch.float64, torch.complex64, torch.complex128)
             return Bounds(*_given(rule, 1e-4 if fine else 1e-2))
-        case pb.Tolerance.PRESET_MATCHED_SHARE:
+        case Preset.MATCHED_SHARE:
             return Bounds(*_given(rule, _LOOSE), either=True, share=share)
     relative = relative_tolerance(dtype)
     return Bounds(relative * typical + NOISE_FACTOR * noise, relative)

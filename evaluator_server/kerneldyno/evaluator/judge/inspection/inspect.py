@@ -14,14 +14,14 @@ from .watched import Watcher
 
 def is_wanted(spec: EvalSpec, result: pb.EvalResult, workloads: Sized) -> bool:
     """Return True if a right candidate shall be inspected; of several workloads, only in the last one."""
-    last = not workloads or spec.workload == len(workloads) - 1
-    return last and (spec.counters or sanitizer.is_wanted(spec, result))
+    last = not workloads or spec.problem.workload == len(workloads) - 1
+    return last and (spec.inspection.counters or sanitizer.is_wanted(spec, result))
 
 
 async def inspect(watcher: Watcher, result: pb.EvalResult, record: Record) -> pb.EvalResult:
     """Return the result with what the tools saw, or the result that replaces it if they saw errors of memory."""
     spec = watcher.spec
-    if spec.counters:
+    if spec.inspection.counters:
         profile = result.profile if result.HasField("profile") else None
         result.counters.CopyFrom(await counters.read(watcher, profile))
     if sanitizer.is_wanted(spec, result):

@@ -12,8 +12,9 @@ from typing import Any
 from kerneldyno.v1 import evaluation_pb2 as pb
 
 from ...shared.cuda_tools import find
+from ...shared.enums import MemoryErrors, Sanitize
 from ...shared.kernel_names import plain
-from ...shared.spec import EvalSpec
+from ...shared.spec import CandidateSpec, EvalSpec
 from ...shared.tracebacks import CANDIDATE_FILE
 from ..checks.repetition import MEMORY_RULES
 from ..comparison.evidence import Mismatch
@@ -41,9 +42,9 @@ _MISSING = (
 
 def is_wanted(spec: EvalSpec, result: pb.EvalResult) -> bool:
     """Return True if the request asks for the tools, and a right candidate's result is one of those that it names."""
-    if spec.sanitize == pb.SANITIZE_WINNERS:
+    if spec.inspection.sanitize == Sanitize.WINNERS:
         return max(result.speedup, result.end_to_end_speedup) > 1
-    return spec.sanitize == pb.SANITIZE_ALL
+    return spec.inspection.sanitize == Sanitize.ALL
 
 
 async def examine(watcher: Watcher) -> pb.SanitizerReport:
@@ -55,15 +56,15 @@ async def examine(watcher: Watcher) -> pb.SanitizerReport:
         if sum(run.seconds for run in runs) > _MOST_SECONDS:
             runs.append(pb.SanitizerRun(tool=tool, detail=_TOO_LATE))
         else:
-            runs.append(run_of(tool, await watcher.watch({"name": tool}, warm=False), watcher.spec))
+            runs.append(run_of(tool, await watcher.watch({"name": tool}, warm=False), watcher.spec.candidate))
     return pb.SanitizerReport(runs=runs)
 
 
-def run_of(tool: str, seen: Seen, spec: EvalSpec) -> pb.SanitizerRun:
+def run_of(tool: str, seen: Seen, candidate: CandidateSpec) -> pb.SanitizerRun:
     """Return one tool's report, with the errors in the candidate's own kernels."""
     rows = seen.report.get("errors")
     own = {plain(name) for name in seen.own}
-    files = {CANDIDATE_FILE, *_INLINE, *(PurePosixPath(path).name for path, _ in spec.kernel_files)}
+    files = {CANDIDATE_FILE, *_INLINE, *(PurePosixPath(path).name for path, _ in candidate.kernel_files)}
     found = [
         error for row in (rows if isinstance(rows, list) else []) if (error := _error(row, own, files)) is not None
     ]
@@ -107,7 +108,7 @@ def apply(report: pb.SanitizerReport, result: pb.EvalResult, record: Record, spe
             found.setdefault(_TOOLS[run.tool] or ("M02" if "read" in error.what else "M01"), _sentence(run.tool, error))
     severity = pb.Finding.SEVERITY_WARNING
     findings = [verdict.finding(name, severity, f"{MEMORY_RULES[name]}: {text}") for name, text in found.items()]
-    if findings and spec.memory_errors == pb.MEMORY_ERRORS_REJECT:
+    if findings and spec.checks.memory_errors == MemoryErrors.REJECT:
         mismatch = Mismatch("memory", "memory", findings[0].evidence)
         result = verdict.incorrect(mismatch, _SANITIZED_CALL, record.report(), [*record.findings, *findings])
     else:

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from ...shared import wire
+from ...shared.reference_failure import ReferenceFailure
 from ...shared.spec import EvalSpec, Limits
-from ...toolkits import ReferenceFailure
 from ..checks.candidate import Candidate
 from ..checks.libraries import Libraries
 from ..context import JudgeContext
@@ -100,9 +100,11 @@ class Watcher:
 
     async def _watch(self, tool: wire.Frame, *, warm: bool) -> Seen:
         pool, device = self.context.pool, self.context.device
-        spec = replace(self.spec, limits=Limits(_SECONDS, _SECONDS, _SECONDS, _SECONDS))
-        async with self.context.problems.executing(self.announce):
-            trial = self.built.prepare(spec, device, 0, rough=True)
+        limits = Limits(_SECONDS, _SECONDS, _SECONDS, _SECONDS)
+        spec = replace(self.spec, candidate=replace(self.spec.candidate, limits=limits))
+        trial = await self.context.problems.execute(
+            self.announce, lambda: self.built.prepare(spec, device, 0, rough=True)
+        )
         runner = await pool.spawn(role="inspection", tool=tool)
         runner.has_candidate = True
         candidate = _Watched(spec, device, pool.lease, runner, Record(), self.limits)

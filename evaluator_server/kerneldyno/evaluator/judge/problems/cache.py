@@ -6,7 +6,9 @@ judge, the attempt identifies it), and no reference runs while a candidate is be
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import functools
 import gc
 import logging
 import secrets
@@ -14,19 +16,19 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-from kerneldyno.v1 import evaluation_pb2 as pb
+from weakref import WeakValueDictionary
 
 from ...devices.base import Device
+from ...shared.enums import Precision
+from ...shared.running_problem import Counted, RunningProblem
 from ...shared.spec import EvalSpec
-from ...toolkits import Problem, toolkits
-from ...toolkits.torch_settings import TorchSettings, build
+from ...toolkits.local import build_local
 from ..memory.footprint import WITH_PRECISE, Footprint
 from ..memory.surplus import most_ahead
 from ..runners.lease import Lease
 from . import trial
+from .asking import AskProblem, T, in_thread
 from .cases import with_all_cases
-from .counting import Counted, count
 from .examination import Examination, examine
 from .excerpt import Excerpted, find
 from .inputs import draw
@@ -63,7 +65,7 @@ class Announce:
 class BuiltProblem:
     """A problem, and what the judge knows about it."""
 
-    problem: Problem
+    problem: RunningProblem
     examination: Examination
     footprint: Footprint
     #: How the noise of its answers is measured.
@@ -71,8 +73,6 @@ class BuiltProblem:
     #: True if its reference works on the inputs themselves and not on a copy: they are large, and it does not change
     #: them.
     spares_inputs: bool = False
-    #: The torch settings under which its reference executes.
-    settings: TorchSettings = field(default_factory=TorchSettings)
     #: The secret seed under which it was built.
     seed: int = 0
     #: How many calls of its reference can be queued ahead of the device, as far as seen; 0 if not even one.
@@ -141,6 +141,8 @@ class Problems:
         self.device = device
         self._lease = lease
         self._built: OrderedDict[str, BuiltProblem] = OrderedDict()
+        #: A lock for each problem that is being built.
+        self._meeting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.hits = 0
         self.misses = 0
 
@@ -149,14 +151,14 @@ class Problems:
 
     def find(self, spec: EvalSpec) -> BuiltProblem | None:
         """Return the problem of `spec` if it is kept."""
-        return self._built.get(spec.problem_key)
+        return self._built.get(spec.examined_key)
 
     def recall(self, spec: EvalSpec) -> BuiltProblem | None:
         """Return the problem of `spec` if it is kept, and count this as a use."""
         built = self.find(spec)
         if built is not None:
             self.hits += 1
-            self._built.move_to_end(spec.problem_key)
+            self._built.move_to_end(spec.examined_key)
         return built
 
     async def get(self, spec: EvalSpec, announce: Announce) -> BuiltProblem:
@@ -164,16 +166,11 @@ class Problems:
 
         Raises ReferenceFailure, NeedsMoreError.
         """
-        key = spec.problem_key
-        async with self.executing(announce):
+        key = spec.examined_key
+        async with self._meeting.setdefault(key, asyncio.Lock()):
             if (built := self.recall(spec)) is None:
                 self.misses += 1
-                before = self.device.allocated_bytes()
-                built = self._built[key] = self._meet(spec, announce.within)
-                built.retained = self.device.allocated_bytes() - before
-                if built.hoards:
-                    gc.collect()  # memory that only reference cycles hold is not kept
-                    built.retained = self.device.allocated_bytes() - before
+                built = self._built[key] = await self.execute(announce, lambda: self._meet(spec, announce.within))
                 self._make_room(built)
             return built
 
@@ -190,7 +187,7 @@ class Problems:
 
     def forget(self, spec: EvalSpec) -> None:
         """Drop the problem of `spec`: its reference may hold memory that it should not."""
-        self._built.pop(spec.problem_key, None)
+        self._built.pop(spec.examined_key, None)
 
     @property
     def idle_bytes(self) -> int:
@@ -226,29 +223,26 @@ class Problems:
         # The seed is secret and belongs to this judge alone, so no candidate can have computed anything for it in
         # advance.
         seed = secrets.randbits(31)
-        problem = build(toolkits()[spec.toolkit], spec, device.torch_device, seed)
-        least = problem.parameter_bytes() + 2 * (problem.input_bytes() or 0)  # as drawn, and as kept
+        before = device.allocated_bytes()
+        problem = build_local(spec.problem, device, seed)
+        least = problem.parameter_bytes + 2 * (problem.input_bytes or 0)  # as drawn, and as kept
         if within is not None and least > within:
             raise NeedsMoreError(least)
         inputs = draw(problem, device, 0)
-        with device.measured() as used:
-            # Measure nothing of the answer here. How large answers are compared is decided later.
-            first = trial.answer(problem, spec, device, 0, inputs, trial.UNJUDGED)
-        working = 2 * (inputs.set_bytes + first.slot_bytes)
-        if used.peak is not None:  # the copy of the inputs does not belong to the reference
-            working = max(first.slot_bytes, used.peak - inputs.set_bytes)
+        # Compare nothing with the answer here. How large answers are compared is decided later.
+        first = trial.answer(problem, spec, device, 0, inputs, trial.UNJUDGED, measured=True)
+        working = 2 * (inputs.set_bytes + first.slot_bytes) if first.peak is None else max(first.slot_bytes, first.peak)
         ahead = most_ahead(device, inputs.set_bytes, first.slot_bytes)
-        footprint = Footprint(inputs.set_bytes, first.slot_bytes, working, problem.parameter_bytes(), ahead)
+        footprint = Footprint(inputs.set_bytes, first.slot_bytes, working, problem.parameter_bytes, ahead)
         footprint = with_all_cases(footprint, problem, spec, device)
         counted = None
         if problem.cases is None and (device.kind != "cpu" or footprint.is_large):
-            with device.measured() as used:
-                counted = count(problem, device, first)
-            if used.peak is not None and counted.is_known:  # without the judge's copy of the output
-                working = min(working, max(first.slot_bytes, used.peak - inputs.set_bytes))
+            counted = problem.count(inputs.structure, inputs.specs, inputs.master.clone(), first.seed)
+            if counted.peak is not None and counted.is_known:  # without a copy of the output
+                working = min(working, max(first.slot_bytes, counted.peak))
             footprint = replace(footprint, flops=counted.flops, working=working)
         excerpt = None
-        examined: Problem = problem
+        examined: RunningProblem = problem
         traits: list[Trait] | None = None
         if footprint.is_large and problem.cases is None:
             values = [leaf.value for leaf in first.expected.leaves]
@@ -260,23 +254,40 @@ class Problems:
         del first, inputs
         examination = examine(examined, spec, device, traits)
         method = trial.Method(excerpt, self._own_precision(examined, spec, counted))
-        return BuiltProblem(problem, examination, footprint, method, spares, problem.settings, seed, counted=counted)
+        built = BuiltProblem(problem, examination, footprint, method, spares, seed, counted=counted)
+        built.retained = problem.held_bytes - before
+        if built.hoards:
+            gc.collect()  # memory that only reference cycles hold is not kept
+            built.retained = problem.held_bytes - before
+        return built
 
-    def _own_precision(self, problem: Problem, spec: EvalSpec, counted: Counted | None) -> pb.Precision.ValueType:
+    def _own_precision(self, problem: RunningProblem, spec: EvalSpec, counted: Counted | None) -> Precision:
         if counted is None or not counted.may_use_tf32:
-            return pb.PRECISION_UNSPECIFIED
+            return Precision.UNSPECIFIED
         try:
-            return trial.unused_precision(problem, spec, self.device, pb.PRECISION_TF32)
+            return trial.unused_precision(problem, spec, self.device, Precision.TF32)
         except Exception as error:  # the reference has no rounded form, or there is no memory for it
             _log.info("event=precision_unknown detail=%r", f"{type(error).__name__}: {error}"[:300])
-            return pb.PRECISION_UNSPECIFIED
+            return Precision.UNSPECIFIED
 
     async def count(self, built: BuiltProblem, example: trial.Trial, announce: Announce) -> Counted:
         """Return what a call of a reference consists of, and count it now if necessary. Raises OutOfMemoryError."""
         if built.counted is None:
-            async with self.executing(announce):
-                built.counted = count(built.problem, self.device, example)
+            inputs = example.inputs
+            built.counted = await self.execute(
+                announce,
+                lambda: built.problem.count(inputs.structure, inputs.specs, inputs.master.clone(), example.seed),
+            )
         return built.counted
+
+    def asking(self, announce: Announce) -> AskProblem:
+        """Return `execute` for an attempt."""
+        return functools.partial(self.execute, announce)
+
+    async def execute(self, announce: Announce, work: Callable[[], T]) -> T:
+        """Run `work`, which may ask problems, in a thread, at a time when the judge may use the device."""
+        async with self.executing(announce):
+            return await in_thread(work)
 
     @contextlib.asynccontextmanager
     async def executing(self, announce: Announce) -> AsyncIterator[None]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...devices.base import Device
+from ...shared.running_problem import RunningProblem
 from ...shared.spec import EvalSpec
-from ...toolkits import Problem
 from ..memory.footprint import Footprint
 from . import trial
 from .inputs import draw
@@ -25,16 +25,16 @@ class Case:
     total: int
 
 
-def case_of(problem: Problem, spec: EvalSpec, number: int) -> Case | None:
+def case_of(problem: RunningProblem, spec: EvalSpec, number: int) -> Case | None:
     """Return the case of trial `number`; None if the problem has no cases, or one only."""
     total = len(problem.workloads)
     if problem.cases is None or not total:
         return None
-    at = (spec.workload + number) % total
+    at = (spec.problem.workload + number) % total
     return Case(problem.workloads[at][0], at + 1, total)
 
 
-def with_all_cases(own: Footprint, problem: Problem, spec: EvalSpec, device: Device) -> Footprint:
+def with_all_cases(own: Footprint, problem: RunningProblem, spec: EvalSpec, device: Device) -> Footprint:
     """Return the footprint of a problem if `own` is that of its number 0 alone. Raises ReferenceFailure."""
     most, held, widest_inputs, widest_outputs = own.inputs + own.working, own.inputs + own.outputs, 0, 0
     for number in range(1, problem.cases or 1):

@@ -19,8 +19,9 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 
 from ...devices.base import Device
 from ...shared import casting, small_floats, tree
+from ...shared.reference_failure import ReferenceFailure
+from ...shared.running_problem import RunningProblem
 from ...shared.spec import EvalSpec
-from ...toolkits import Problem, ReferenceFailure
 from ..comparison.compare import Expected, compare, is_measured
 from ..comparison.rules import relative_tolerance
 from ..results import verdict
@@ -87,7 +88,7 @@ def _generator(device: Device, seed: int) -> torch.Generator:
 
 
 def examine(
-    problem: Problem, spec: EvalSpec, device: Device, traits: Sequence[stress.Trait] | None = None
+    problem: RunningProblem, spec: EvalSpec, device: Device, traits: Sequence[stress.Trait] | None = None
 ) -> Examination:
     """Examine `problem`, or an excerpt of a large problem whose inputs have these `traits`.
 
@@ -95,15 +96,15 @@ def examine(
     """
     nominal = trial.prepare(problem, spec, device, 0)
     traits = traits or [stress.trait(tensor) for tensor in nominal.inputs.tensors()]
-    found = Examination(list(traits), spec.precision)
+    found = Examination(list(traits), spec.problem.precision)
     found.noise_known = [leaf.noise_known for leaf in nominal.expected.leaves]
     if problem.cases is not None:
         return found
     passing = _look_for_weakness(problem, spec, device, nominal, found)
-    if spec.stress_inputs and any(trait.free for trait in found.traits):
+    if spec.checks.rules.stress_inputs and any(trait.free for trait in found.traits):
         passing = _hold(problem, spec, device, nominal, found, passing)
     # A line that is also right under stress is the operator itself. Allowed precision need not be detected.
-    allowed = BITS.get(spec.allowed_precision, math.inf)
+    allowed = BITS.get(spec.checks.rules.allowed_precision, math.inf)
     found.pass_all = sorted(
         mutant.name
         for mutant in passing
@@ -113,7 +114,7 @@ def examine(
 
 
 def _look_for_weakness(
-    problem: Problem, spec: EvalSpec, device: Device, nominal: trial.Trial, found: Examination
+    problem: RunningProblem, spec: EvalSpec, device: Device, nominal: trial.Trial, found: Examination
 ) -> list[Mutant]:
     """Return the mutants that pass a nominal trial."""
     other = trial.prepare(problem, spec, device, 0, like=nominal.expected)  # only its values are used
@@ -127,7 +128,7 @@ def _look_for_weakness(
     return passing
 
 
-def _varies(problem: Problem, spec: EvalSpec, device: Device, nominal: trial.Trial, other: trial.Trial) -> bool:
+def _varies(problem: RunningProblem, spec: EvalSpec, device: Device, nominal: trial.Trial, other: trial.Trial) -> bool:
     """Return True if answers differ between draws. Two counts or two indices may be the same by chance."""
     answers = itertools.chain([other], (trial.prepare(problem, spec, device, 0) for _ in range(_DRAWS)))
     return any(
@@ -138,7 +139,7 @@ def _varies(problem: Problem, spec: EvalSpec, device: Device, nominal: trial.Tri
 
 
 def _hold(
-    problem: Problem,
+    problem: RunningProblem,
     spec: EvalSpec,
     device: Device,
     nominal: trial.Trial,
@@ -151,8 +152,9 @@ def _hold(
         max(_CONDITION * relative_tolerance(leaf.value.dtype), 3 * leaf.relative_noise)
         for leaf in nominal.expected.leaves
     ]
+    chosen = spec.checks.rules.stress_kinds
     for kind, amplitudes in stress.KINDS:
-        if (spec.stress_kinds and stress.CONTRACT[kind] not in spec.stress_kinds) or (discrete and kind in _MAKES_TIES):
+        if (chosen and stress.CONTRACT[kind] not in chosen) or (discrete and kind in _MAKES_TIES):
             continue
         candidates = [stress.Stress(kind, size, signed) for size in amplitudes for signed in (True, False)]
         for candidate in candidates:
@@ -171,7 +173,7 @@ def _hold(
 
 
 def _borne(
-    problem: Problem,
+    problem: RunningProblem,
     spec: EvalSpec,
     device: Device,
     found: Examination,
@@ -200,7 +202,7 @@ def _overflows_soon(value: torch.Tensor) -> bool:
 
 
 def _stressed(
-    problem: Problem,
+    problem: RunningProblem,
     spec: EvalSpec,
     device: Device,
     found: Examination,
@@ -221,7 +223,7 @@ def _stressed(
 
 def surviving(
     tried: Sequence[Mutant],
-    problem: Problem,
+    problem: RunningProblem,
     spec: EvalSpec,
     device: Device,
     this: trial.Trial,
@@ -234,7 +236,7 @@ def surviving(
     `unmade` says whether mutants pass that cannot be made of these draws: a trial that cannot try a mutant does not
     fail it.
     """
-    material = materials(problem, device, this, other)
+    material = materials(problem, this, other)
     passing, too_coarse = [], False
     for mutant in tried:
         if mutant.bits is not None and too_coarse:
@@ -247,15 +249,14 @@ def surviving(
     return passing
 
 
-def materials(problem: Problem, device: Device, this: trial.Trial, other: trial.Trial) -> Material:
+def materials(problem: RunningProblem, this: trial.Trial, other: trial.Trial) -> Material:
     """Return what mutants of `this` trial are made of."""
 
     def rerun(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         region = this.inputs.master.clone()
         for view, tensor in zip(tree.views(region, this.inputs.specs), tensors, strict=True):
             small_floats.raw(view).copy_(small_floats.raw(small_floats.narrowed(tensor, view.dtype)))
-        _, values = tree.flatten(problem.expected(0, this.inputs.arguments(region, device), this.seed))
-        return _plain(values)
+        return _plain(problem.answer(0, this.inputs.structure, this.inputs.specs, region, this.seed).values)
 
     return Material(
         _plain(this.inputs.tensors()),
@@ -321,7 +322,7 @@ def _glance(leaf: torch.Tensor) -> torch.Tensor:
 
 def _matches(expected: Expected, spec: EvalSpec, leaves: Sequence[torch.Tensor]) -> bool:
     specs = [leaf.spec for leaf in expected.leaves]
-    return compare(expected, expected.structure, specs, leaves, spec.tolerance).mismatch is None
+    return compare(expected, expected.structure, specs, leaves, spec.checks.rules.tolerance).mismatch is None
 
 
 def warnings(found: Examination) -> list[pb.Finding]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,8 @@ import torch
 
 from ...devices.base import Device
 from ...shared import small_floats, tree
-from ...toolkits import Problem, ReferenceFailure
+from ...shared.reference_failure import ReferenceFailure
+from ...shared.running_problem import Answer, Counted, Part, RunningProblem
 from ..comparison.compare import is_measured
 from .inputs import Inputs
 
@@ -67,10 +68,10 @@ class Excerpt:
         return torch.cat((largest, others)).sort().values
 
 
-class Excerpted(Problem):
-    """A problem on some rows of its inputs, with other rows each time."""
+class Excerpted(RunningProblem):
+    """A problem on some rows of its inputs, with other rows each time. Everything else is the problem's own."""
 
-    def __init__(self, problem: Problem, excerpt: Excerpt) -> None:
+    def __init__(self, problem: RunningProblem, excerpt: Excerpt) -> None:
         self._problem = problem
         self._excerpt = excerpt
         #: The inputs that were drawn last, and the first rows of the parts that were not used yet.
@@ -80,12 +81,14 @@ class Excerpted(Problem):
         self.init_args, self.init_kwargs, self.init_seed = problem.init_args, problem.init_kwargs, problem.init_seed
         self.precision, self.gradients = problem.precision, problem.gradients
         self.training, self.buffers = problem.training, problem.buffers
+        self.workloads, self.cases = problem.workloads, problem.cases
+        self.constants, self.parameter_bytes, self.input_bytes = problem.constants, problem.parameter_bytes, None
 
-    def inputs(self, trial: int, seed: int) -> tuple[Any, ...]:
+    def draw(self, number: int, seed: int) -> tuple[Any, list[torch.Tensor]]:
         excerpt = self._excerpt
         # Drawing all rows takes long. But tensors that are not cut must change too, so then everything is drawn again.
         if not self._unused or not all(excerpt.cut):
-            self._drawn = tree.flatten(list(self._problem.inputs(trial, seed)))
+            self._drawn = self._problem.draw(number, seed)
             self._unused = list(range(0, excerpt.of - excerpt.rows + 1, excerpt.rows))
             random.Random(seed).shuffle(self._unused)
         structure, tensors = self._drawn
@@ -94,26 +97,35 @@ class Excerpted(Problem):
             tensor[start : start + excerpt.rows].clone() if cut else tensor
             for tensor, cut in zip(tensors, excerpt.cut, strict=True)
         ]
-        return tuple(tree.rebuild(structure, rows, rows[0].device))
+        return structure, rows
 
-    def expected(self, trial: int, arguments: Sequence[Any], seed: int) -> Any:
-        return self._problem.expected(trial, arguments, seed)
+    def draw_sets(
+        self, numbers: Sequence[int], seeds: Sequence[int], specs: Sequence[tree.TensorSpec], into: torch.Tensor
+    ) -> None:
+        raise NotImplementedError("an excerpt is never timed")
 
-    def precise(self, arguments: Sequence[Any], seed: int) -> Any:
-        return self._problem.precise(arguments, seed)
+    def answer(self, *given: Any, **named: Any) -> Answer:
+        return self._problem.answer(*given, **named)
 
-    def precise_at(self, arguments: Sequence[Any], seed: int, bits: int) -> Any:
-        return self._problem.precise_at(arguments, seed, bits)
+    def precise(self, *given: Any) -> list[torch.Tensor] | None:
+        return self._problem.precise(*given)
 
-    def parameter_bytes(self) -> int:
-        return self._problem.parameter_bytes()
+    def count(self, *given: Any) -> Counted:
+        return self._problem.count(*given)
 
-    def state(self) -> dict[str, torch.Tensor]:
-        return self._problem.state()
+    def parameters(self) -> Mapping[str, tuple[tree.TensorSpec, int]]:
+        return self._problem.parameters()
+
+    def values(self, parts: Sequence[Part]) -> list[torch.Tensor]:
+        return self._problem.values(parts)
+
+    @property
+    def held_bytes(self) -> int:
+        return self._problem.held_bytes
 
 
 def find(
-    problem: Problem, device: Device, inputs: Inputs, values: Sequence[torch.Tensor], seed: int, nbytes: int
+    problem: RunningProblem, device: Device, inputs: Inputs, values: Sequence[torch.Tensor], seed: int, nbytes: int
 ) -> Excerpt | None:
     """Find how a problem can be cut. Return None if it cannot.
 
@@ -171,7 +183,7 @@ def _is_symmetric(tensor: torch.Tensor) -> bool:
 
 
 def _holds(
-    problem: Problem,
+    problem: RunningProblem,
     device: Device,
     inputs: Inputs,
     values: Sequence[torch.Tensor],
@@ -183,12 +195,14 @@ def _holds(
     which = torch.arange(start, start + excerpt.rows, device=device.torch_device)
     part = excerpt.pick(inputs, which, device)
     try:
-        _, made = tree.flatten(problem.expected(0, part.arguments(part.master, device), seed))
+        made = problem.answer(0, part.structure, part.specs, part.master, seed).values
         device.synchronize()
+    except ReferenceFailure as failure:
+        if failure.lacked_memory:
+            raise
+        raise _UnlikeError from failure
     except torch.OutOfMemoryError as error:
         raise ReferenceFailure("reference", error) from error
-    except BaseException as error:
-        raise _UnlikeError from error
     if len(made) != len(values) or any(one.dtype != other.dtype for one, other in zip(made, values, strict=True)):
         raise _UnlikeError
     return all(_is_part(one, value, which, excerpt) for one, value in zip(made, values, strict=True))

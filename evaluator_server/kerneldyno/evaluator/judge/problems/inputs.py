@@ -11,7 +11,8 @@ import torch
 
 from ...devices.base import Device
 from ...shared import small_floats, tree
-from ...toolkits import Problem, ReferenceFailure
+from ...shared.reference_failure import ReferenceFailure
+from ...shared.running_problem import Answer, RunningProblem
 
 #: Changes drawn inputs. It gets the tensors, a secret seed, and the tensors of the same shapes that receive the result.
 Vary = Callable[[Sequence[torch.Tensor], int, Sequence[torch.Tensor]], None]
@@ -34,31 +35,23 @@ class Inputs:
         """Return the tensors themselves, over the bytes of `master`."""
         return tree.views(self.master, self.specs)
 
+    def answered_by(self, problem: RunningProblem, number: int, seed: int) -> Answer:
+        """Return the reference's answer to these inputs, or rather to a copy of them. Raises ReferenceFailure."""
+        return problem.answer(number, self.structure, self.specs, self.master.clone(), seed)
+
     def outline(self) -> Inputs:
         """Return the structure and the descriptions without the bytes."""
         return Inputs(self.structure, self.specs, torch.empty(0, dtype=torch.uint8))
 
-    def arguments(self, region: torch.Tensor, device: Device) -> list[Any]:
-        """Return positional arguments over the bytes of `region`."""
-        arguments: list[Any] = tree.rebuild(self.structure, tree.views(region, self.specs), device.torch_device)
-        return arguments
 
-
-def draw(
-    problem: Problem, device: Device, number: int, vary: Vary | None = None, into: torch.Tensor | None = None
-) -> Inputs:
-    """Draw one input set from fresh entropy, `into` a region of zeros if given. Raises ReferenceFailure."""
+def draw(problem: RunningProblem, device: Device, number: int, vary: Vary | None = None) -> Inputs:
+    """Draw one input set from fresh entropy. Raises ReferenceFailure."""
     seed = secrets.randbits(31)
+    structure, tensors = problem.draw(number, seed)
     try:
-        structure, tensors = tree.flatten(list(problem.inputs(number, seed)))
         specs = [tree.describe(tensor) for tensor in tensors]
         _, nbytes = tree.layout(specs)
-        if into is None:
-            master = torch.zeros(nbytes, dtype=torch.uint8, device=device.torch_device)
-        elif nbytes == into.numel():
-            master = into
-        else:
-            return Inputs(structure, specs, into).outline()  # the caller sees that the sizes differ
+        master = torch.zeros(nbytes, dtype=torch.uint8, device=device.torch_device)
         views = tree.views(master, specs)
         if vary is not None:
             vary(tensors, seed, views)
@@ -66,9 +59,5 @@ def draw(
             for view, tensor in zip(views, tensors, strict=True):
                 small_floats.raw(view).copy_(small_floats.raw(tensor))
         return Inputs(structure, specs, master)
-    except tree.UnsupportedValueError as error:
-        raise ReferenceFailure("inputs", TypeError(f"get_inputs() returned {error}")) from error
-    except ReferenceFailure:  # it was called for the first time
-        raise
     except BaseException as error:
         raise ReferenceFailure("inputs", error) from error

@@ -12,13 +12,11 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from kerneldyno.v1 import evaluation_pb2 as pb
-
-from ...devices.base import Device
 from ...shared import tree
+from ...shared.enums import Precision
 from ...shared.pieces import pieces
 from ...shared.precision import round_to
-from ...toolkits import Problem
+from ...shared.running_problem import RunningProblem
 from ..comparison.compare import Expected, Leaf, chunks, differences, expect_like, is_measured
 from .inputs import Inputs
 from .tiers import BITS
@@ -69,22 +67,21 @@ def from_rows(structure: object, values: Sequence[torch.Tensor], which: torch.Te
 def from_another_run(
     structure: object,
     values: Sequence[torch.Tensor],
-    problem: Problem,
-    device: Device,
+    problem: RunningProblem,
     number: int,
     inputs: Inputs,
     seed: int,
-    allowed: pb.Precision.ValueType,
+    allowed: Precision,
 ) -> Expected:
     """Make an Expected from the reference's answer and its answer to slightly moved inputs."""
     most = shake_of(values)
     least = torch.float32 if most == _SHAKE else torch.float64  # no wider than necessary: the inputs are large
     move = lambda part: shaken(part, most, torch.promote_types(part.dtype, least))  # noqa: E731
-    moved = _run(problem, device, number, inputs, seed, move)
+    moved = _run(problem, number, inputs, seed, move)
     again: Sequence[torch.Tensor] | None = None
     coarse: Sequence[torch.Tensor] = []
     if allowed in BITS:
-        coarse = _run(problem, device, number, inputs, seed, lambda part: round_to(part, BITS[allowed]))
+        coarse = _run(problem, number, inputs, seed, lambda part: round_to(part, BITS[allowed]))
     leaves: list[Leaf] = []
     for at, value in enumerate(values):
         if not is_measured(value) or at >= len(moved) or moved[at].shape != value.shape:
@@ -94,7 +91,7 @@ def from_another_run(
         noise, relative = differences(moved[at], value, leaf.typical)
         known = relative <= STEP
         if not known:  # a step was crossed, unless the reference differs as much on the very same inputs
-            again = again or _run(problem, device, number, inputs, seed)
+            again = again or _run(problem, number, inputs, seed)
             noise, relative = differences(again[at], value, leaf.typical)
             known = 0 < relative <= _MOST_RANDOM
         rounding = 0.0
@@ -113,8 +110,7 @@ def from_another_run(
 
 
 def _run(
-    problem: Problem,
-    device: Device,
+    problem: RunningProblem,
     number: int,
     inputs: Inputs,
     seed: int,
@@ -127,8 +123,7 @@ def _run(
             if is_measured(view):
                 for part in pieces(view):
                     part.copy_(change(part))
-    _, values = tree.flatten(problem.expected(number, inputs.arguments(region, device), seed))
-    return values
+    return problem.answer(number, inputs.structure, inputs.specs, region, seed).values
 
 
 def _rms(one: torch.Tensor, other: torch.Tensor) -> float:

@@ -15,9 +15,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from kerneldyno.v1 import evaluation_pb2 as pb
-
 from ...shared import small_floats
+from ...shared.enums import StressKind
 from ...shared.pieces import pieces
 
 #: Number of values that are read to classify a tensor.
@@ -66,14 +65,14 @@ KINDS: tuple[tuple[str, tuple[float, ...]], ...] = (
     ("patch", (200.0, 16.0)),
 )
 #: Each kind in the contract.
-CONTRACT: Mapping[str, pb.StressKind.ValueType] = {
-    "signs": pb.STRESS_KIND_SIGNS,
-    "large": pb.STRESS_KIND_LARGE,
-    "rows": pb.STRESS_KIND_ROWS,
-    "sparse": pb.STRESS_KIND_SPARSE,
-    "sorted": pb.STRESS_KIND_SORTED,
-    "wave": pb.STRESS_KIND_WAVE,
-    "patch": pb.STRESS_KIND_PATCH,
+CONTRACT: Mapping[str, StressKind] = {
+    "signs": StressKind.SIGNS,
+    "large": StressKind.LARGE,
+    "rows": StressKind.ROWS,
+    "sparse": StressKind.SPARSE,
+    "sorted": StressKind.SORTED,
+    "wave": StressKind.WAVE,
+    "patch": StressKind.PATCH,
 }
 #: The kind that enlarges everything. An honest kernel whose terms are larger than its reference's need not tolerate it.
 _ENLARGING = "large"

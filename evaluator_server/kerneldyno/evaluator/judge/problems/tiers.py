@@ -13,44 +13,44 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 
-from kerneldyno.v1 import evaluation_pb2 as pb
+from ...shared.enums import Precision
 
 #: Explicit mantissa bits of each tier.
-BITS: Mapping[pb.Precision.ValueType, int] = {
-    pb.PRECISION_FP64: 52,
-    pb.PRECISION_FP32: 23,
-    pb.PRECISION_TF32: 10,
-    pb.PRECISION_FP16: 10,
-    pb.PRECISION_BF16: 7,
-    pb.PRECISION_FP8: 3,
+BITS: Mapping[Precision, int] = {
+    Precision.FP64: 52,
+    Precision.FP32: 23,
+    Precision.TF32: 10,
+    Precision.FP16: 10,
+    Precision.BF16: 7,
+    Precision.FP8: 3,
 }
 #: The tiers that errors can tell apart, from precise to coarse.
-RECOGNISED = (pb.PRECISION_TF32, pb.PRECISION_BF16, pb.PRECISION_FP8)
+RECOGNISED = (Precision.TF32, Precision.BF16, Precision.FP8)
 #: An error larger than a tier's error times this was not caused by rounding operands to that tier.
 _BEYOND = 4.0
 #: Errors tell two tiers apart when the ratio of the tiers' errors is larger than this.
 _APART = 4.0
 _OF_DTYPE = {
-    torch.float64: pb.PRECISION_FP64,
-    torch.float32: pb.PRECISION_FP32,
-    torch.float16: pb.PRECISION_FP16,
-    torch.bfloat16: pb.PRECISION_BF16,
+    torch.float64: Precision.FP64,
+    torch.float32: Precision.FP32,
+    torch.float16: Precision.FP16,
+    torch.bfloat16: Precision.BF16,
 }
 
 
-def half_unit(precision: pb.Precision.ValueType) -> float:
+def half_unit(precision: Precision) -> float:
     """Return the largest relative error of rounding to the nearest number of a tier."""
     return 2.0 ** -(BITS[precision] + 1)
 
 
-def of_dtype(dtype: torch.dtype) -> pb.Precision.ValueType:
+def of_dtype(dtype: torch.dtype) -> Precision:
     """Return the tier that has the precision of `dtype`."""
-    return _OF_DTYPE.get(dtype, pb.PRECISION_UNSPECIFIED)
+    return _OF_DTYPE.get(dtype, Precision.UNSPECIFIED)
 
 
-def coarser(precision: pb.Precision.ValueType, values: Sequence[torch.Tensor]) -> bool:
+def coarser(precision: Precision, values: Sequence[torch.Tensor]) -> bool:
     """Return True if `precision` is coarser than the dtype of at least one of `values`."""
-    if precision == pb.PRECISION_UNSPECIFIED:
+    if precision == Precision.UNSPECIFIED:
         return False
     return any(BITS[precision] < BITS.get(of_dtype(value.dtype), 0) for value in values)
 
@@ -65,9 +65,7 @@ def rms(tensor: torch.Tensor) -> float:
     return math.sqrt(square / wide.numel()) if wide.numel() else 0.0
 
 
-def recognise(
-    error: float, own: float, tiers: Iterable[tuple[pb.Precision.ValueType, float]], stored: pb.Precision.ValueType
-) -> pb.Precision.ValueType:
+def recognise(error: float, own: float, tiers: Iterable[tuple[Precision, float]], stored: Precision) -> Precision:
     """Return the tier that caused an error, judging by its size.
 
     The result is a coarser tier only when the error is nearer (as a ratio) to that tier's error than to that of the

@@ -15,13 +15,13 @@ from typing import Any
 
 import torch
 
-from kerneldyno.v1 import evaluation_pb2 as pb
-
 from ...devices.base import Device
-from ...shared import small_floats, tree
+from ...shared import tree
+from ...shared.enums import Precision, Preset
 from ...shared.precision import round_to
+from ...shared.reference_failure import ReferenceFailure
+from ...shared.running_problem import RunningProblem
 from ...shared.spec import EvalSpec
-from ...toolkits import Problem, ReferenceFailure
 from ..comparison.compare import Expected, all_finite, compare, expect, is_measured
 from ..comparison.evidence import Comparison
 from . import noise
@@ -68,6 +68,8 @@ class Trial:
     block: Block | None = None
     #: The stress that changed the inputs; None for nominal ones.
     stress: Stress | None = None
+    #: Device memory in bytes that the reference's call took at its peak; None if it was not measured.
+    peak: int | None = None
 
     def forget_inputs(self) -> None:
         """Free the memory that is not needed to compare an output."""
@@ -102,15 +104,19 @@ class Method:
     excerpt: Excerpt | None = None
     #: A precision in which the reference may compute by torch's settings, but does not in this process; UNSPECIFIED if
     #: there is none.
-    own_precision: pb.Precision.ValueType = pb.PRECISION_UNSPECIFIED
+    own_precision: Precision = Precision.UNSPECIFIED
 
-    def allowed(self, spec: EvalSpec, values: Sequence[torch.Tensor]) -> pb.Precision.ValueType:
+    def allowed(self, spec: EvalSpec, values: Sequence[torch.Tensor]) -> Precision:
         """Return the precision whose rounding is allowed besides float32's; UNSPECIFIED if no coarser one is."""
-        return spec.allowed_precision if coarser(spec.allowed_precision, values) else self.own_precision
+        return (
+            spec.checks.rules.allowed_precision
+            if coarser(spec.checks.rules.allowed_precision, values)
+            else self.own_precision
+        )
 
 
 def answer(
-    problem: Problem,
+    problem: RunningProblem,
     spec: EvalSpec,
     device: Device,
     number: int,
@@ -121,6 +127,7 @@ def answer(
     spares: bool = False,
     stage: Stage | None = None,
     must_be_finite: bool = False,
+    measured: bool = False,
 ) -> Trial:
     """Run the reference on `inputs`, and in float64 if possible.
 
@@ -135,6 +142,7 @@ def answer(
         spares: Whether the reference works on the inputs themselves, which it does not change, and not on a copy.
         stage: Copies the inputs to where a runner will work on them, before the reference starts.
         must_be_finite: Whether to raise NotFiniteError for an answer that is not finite, before any float64 run.
+        measured: Whether to measure the memory that the call takes.
 
     Raises:
         ReferenceFailure: The reference raised an exception, or lacked memory.
@@ -146,18 +154,14 @@ def answer(
         if stage is not None:
             stage(inputs)
         after = inputs.master if spares else inputs.master.clone()
-        version = after._version
-        structure, values = tree.flatten(problem.expected(number, inputs.arguments(after, device), seed))
-        mutates = after._version != version
-        first, last = after.data_ptr(), after.data_ptr() + after.numel()
-        aliased = any(first <= value.data_ptr() < last for value in values)
-        values = [small_floats.cloned(value.detach()) for value in values]
+        returned = problem.answer(number, inputs.structure, inputs.specs, after, seed, measured=measured)
+        structure, values = returned.structure, returned.values
         if must_be_finite and not all(all_finite(value) for value in values):
             raise NotFiniteError
-        if not mutates and after.numel() > _WORTH_SHARING and _same_bytes(after, inputs.master):
+        if not returned.mutates and after.numel() > _WORTH_SHARING and _same_bytes(after, inputs.master):
             after = inputs.master
         block, excerpt = None, method.excerpt
-        if spec.tolerance.preset != pb.Tolerance.PRESET_CALIBRATED or like is not None:
+        if spec.checks.rules.tolerance.preset != Preset.CALIBRATED or like is not None:
             expected = expect(structure, values, None)
             if like is not None:
                 expected = expected.as_noisy_as(like)
@@ -169,15 +173,23 @@ def answer(
             expected = noise.from_rows(structure, values, which, rows.expected)
         elif excerpt is not None:
             expected = noise.from_another_run(
-                structure, values, problem, device, number, inputs, seed, method.allowed(spec, values)
+                structure, values, problem, number, inputs, seed, method.allowed(spec, values)
             )
         else:
             allowed = method.allowed(spec, values)
             expected = _answered_precisely(problem, device, number, inputs, seed, structure, values, allowed)
         device.synchronize()
-        return Trial(seed, inputs, after, expected, aliased, mutates, staged, block)
-    except tree.UnsupportedValueError as error:
-        raise ReferenceFailure("reference", TypeError(f"the reference returned {error}")) from error
+        return Trial(
+            seed,
+            inputs,
+            after,
+            expected,
+            returned.aliased,
+            returned.mutates,
+            staged=staged,
+            block=block,
+            peak=returned.peak,
+        )
     except (ReferenceFailure, NotFiniteError):
         raise
     except BaseException as error:
@@ -185,27 +197,27 @@ def answer(
 
 
 def _answered_precisely(
-    problem: Problem,
+    problem: RunningProblem,
     device: Device,
     number: int,
     inputs: Inputs,
     seed: int,
     structure: Any,
     values: list[torch.Tensor],
-    allowed: pb.Precision.ValueType,
+    allowed: Precision,
 ) -> Expected:
     """Make an Expected with a float64 twin of everything, or with another run if there is no twin or no memory."""
     try:
-        precise = _twin(problem, device, inputs, seed)
+        precise = _twin(problem, inputs, seed)
         if precise is not None:
             move = noise.shake_of(values)
             # The movement of outputs with their inputs is conditioning.
-            others = [_twin(problem, device, inputs, seed, lambda tensor: noise.shaken(tensor, move)) or []]
+            others = [_twin(problem, inputs, seed, lambda tensor: noise.shaken(tensor, move)) or []]
             rounded: list[torch.Tensor] = []
             most = noise.STEP
             if allowed:
                 bits = BITS[allowed]
-                rounded = _twin(problem, device, inputs, seed, lambda tensor: round_to(tensor, bits), bits) or []
+                rounded = _twin(problem, inputs, seed, lambda tensor: round_to(tensor, bits), bits) or []
                 most = math.inf
             device.synchronize()
             return expect(structure, values, precise, others, rounded, most)
@@ -213,11 +225,11 @@ def _answered_precisely(
         device.clear()
     if not any(is_measured(value) for value in values):
         return expect(structure, values, None)
-    return noise.from_another_run(structure, values, problem, device, number, inputs, seed, allowed)
+    return noise.from_another_run(structure, values, problem, number, inputs, seed, allowed)
 
 
 def prepare(
-    problem: Problem,
+    problem: RunningProblem,
     spec: EvalSpec,
     device: Device,
     number: int,
@@ -249,46 +261,42 @@ def prepare(
     return prepared
 
 
-def unused_precision(
-    problem: Problem, spec: EvalSpec, device: Device, precision: pb.Precision.ValueType
-) -> pb.Precision.ValueType:
+def unused_precision(problem: RunningProblem, spec: EvalSpec, device: Device, precision: Precision) -> Precision:
     """Return `precision` if the reference may compute in it, but its answers are clearly finer; else UNSPECIFIED.
 
     Libraries choose an algorithm for each call, partly by the free memory. In another process the very same code may
     compute in the coarser precision, and is just as right.
     """
     nominal = prepare(problem, spec, device, 0)
-    rounded = twin_at(problem, device, nominal, precision)
+    rounded = twin_at(problem, nominal, precision)
     for at, leaf in enumerate(nominal.expected.leaves):
         if leaf.has_twin and rounded is not None and at < len(rounded) and rounded[at].shape == leaf.truth.shape:
             error, rounding = rms(leaf.value.double() - leaf.truth), rms(rounded[at] - leaf.truth)
             if error < _CLEARLY_FINER * rounding:
                 return precision
-    return pb.PRECISION_UNSPECIFIED
+    return Precision.UNSPECIFIED
 
 
 def twin_at(
-    problem: Problem, device: Device, trial: Trial, precision: pb.Precision.ValueType, change: Change | None = None
+    problem: RunningProblem, trial: Trial, precision: Precision, change: Change | None = None
 ) -> list[torch.Tensor] | None:
     """Return the float64 answer to a trial with every operand from outside rounded to `precision`.
 
     `change` replaces the rounding of the inputs. The reference's own parameters are rounded in any case.
     """
     bits = BITS[precision]
-    return _twin(problem, device, trial.inputs, trial.seed, change or (lambda tensor: round_to(tensor, bits)), bits)
+    return _twin(problem, trial.inputs, trial.seed, change or (lambda tensor: round_to(tensor, bits)), bits)
 
 
 def _twin(
-    problem: Problem, device: Device, inputs: Inputs, seed: int, change: Change | None = None, bits: int | None = None
+    problem: RunningProblem, inputs: Inputs, seed: int, change: Change | None = None, bits: int | None = None
 ) -> list[torch.Tensor] | None:
     """Return the float64 answer for inputs whose floating-point tensors went through `change`.
 
     With `bits`, the reference's parameters are rounded to that many mantissa bits. Return None if there is no twin.
     """
     tensors = [change(tensor) if change is not None and is_measured(tensor) else tensor for tensor in inputs.tensors()]
-    arguments = tree.rebuild(inputs.structure, tensors, device.torch_device)
-    result = problem.precise(arguments, seed) if bits is None else problem.precise_at(arguments, seed, bits)
-    return None if result is None else [value.detach() for value in tree.flatten(result)[1]]
+    return problem.precise(inputs.structure, tensors, seed, bits)
 
 
 def judge(
@@ -296,7 +304,7 @@ def judge(
 ) -> Comparison:
     """Compare what a runner says it returned, and what it left in `slot`, with the expected output."""
     leaves = [leaf.spec for leaf in trial.expected.leaves]
-    return compare(trial.expected, structure, specs, tree.views(slot, leaves), spec.tolerance)
+    return compare(trial.expected, structure, specs, tree.views(slot, leaves), spec.checks.rules.tolerance)
 
 
 def judge_bytes(trial: Trial, spec: EvalSpec, slot: torch.Tensor) -> Comparison:

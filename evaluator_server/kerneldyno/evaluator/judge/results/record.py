@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from kerneldyno.v1 import evaluation_pb2 as pb
 
+from ...shared.enums import Precision
 from ...shared.tree import TensorSpec
 from ..comparison.evidence import Comparison
 from . import verdict
@@ -33,7 +34,7 @@ class Record:
     stress_trials: int = 0
     timed_checks: int = 0
     parameters_perturbed: int = 0
-    precision: pb.Precision.ValueType = pb.PRECISION_UNSPECIFIED
+    precision: Precision = Precision.UNSPECIFIED
     #: Launches of the candidate's own kernels that its harness has counted; None if it cannot count them.
     launches: int | None = None
     #: The memory layout of the candidate's outputs, as its harness says.
@@ -50,7 +51,7 @@ class Record:
         """Forget the trials and what they showed. `findings` are the earlier ones, which are kept."""
         self.findings = list(findings)
         self.trials = self.passed = self.stress_trials = 0
-        self.precision = pb.PRECISION_UNSPECIFIED
+        self.precision = Precision.UNSPECIFIED
         self.worst = Comparison()
         self.outside = None
 
@@ -95,7 +96,7 @@ class Record:
             max_error_ratio=self.worst.max_error_ratio,
             timed_outputs_checked=self.timed_checks,
             stress_trials=self.stress_trials,
-            observed_precision=self.precision,
+            observed_precision=pb.Precision.ValueType(self.precision),
             parameters_perturbed=self.parameters_perturbed,
             matched_share=self.worst.matched_share if self.shares else None,
             deterministic=self.deterministic,

@@ -111,7 +111,7 @@ def incorrect(
         max_error_ratio=mismatch.max_error_ratio,
         worst_index=mismatch.worst_index,
         trial=trial,
-        stress=mismatch.stress,
+        stress=pb.StressKind.ValueType(mismatch.stress),
     )
     where = _CALLS.get(trial, f"trial {trial}")
     result = _result(pb.EvalResult.INCORRECT, f"{evidence.detail} ({where})", compiled=True, incorrect=evidence)

@@ -123,7 +123,7 @@ class Bursts:
     async def _capture(self, side: Side) -> bool:
         for _ in range(_CAPTURE_DRAWS):
             size = self.set_bytes
-            staged = self.supply.take(CAPTURED_SETS).data.view(CAPTURED_SETS, size)
+            staged = (await self.supply.take(CAPTURED_SETS)).data.view(CAPTURED_SETS, size)
             for at in range(self.longest):
                 side.station.arena[at * size :][:size].copy_(staged[at % CAPTURED_SETS])
             self._device.synchronize()
@@ -175,7 +175,7 @@ class Bursts:
         There is no gate: whatever is loaded or tuned at first use waits for the device, and would wait forever behind a
         closed gate.
         """
-        batch = self.supply.familiar(count)
+        batch = await self.supply.familiar(count)
         plan = self.plan(side, batch, cold=cold)
         self._staging.erase(side, plan)
         for index in range(count):

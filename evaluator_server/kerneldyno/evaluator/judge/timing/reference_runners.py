@@ -20,9 +20,9 @@ from weakref import WeakValueDictionary
 
 from ...devices.base import Device
 from ...shared import tree, wire
+from ...shared.reference_failure import ReferenceFailure
 from ...shared.spec import EvalSpec
 from ...shared.tracebacks import ErrorDescription
-from ...toolkits import ReferenceFailure
 from ..memory.footprint import CONTEXT_BYTES, lies_over_inputs
 from ..problems.cache import BuiltProblem
 from ..runners.handle import Runner, RunnerGone, RunnerLate, RunnerStartError
@@ -33,8 +33,10 @@ from .device_time import Burst
 from .end_to_end_time import PacedBurst
 from .processors import Processors
 
-#: Problem, whether runners have full queues, pace class, number of input sets, and bytes of an output.
-_Key = tuple[str, bool, int, int, int]
+#: What is timed, and whether its runner has full queues.
+_Timed = tuple[str, bool]
+#: That, pace class, number of input sets, bytes of an output, and the secret seed of the problem.
+_Key = tuple[_Timed, int, int, int, int]
 
 #: Most reference runners that are kept, and for how many seconds after their last use.
 _KEPT = {"cuda": 16, "cpu": 3}
@@ -91,12 +93,13 @@ class ReferenceRunner(Side):
     async def build(self, spec: EvalSpec, seed: int, buffers: Sequence[str]) -> None:
         """Build the reference in the runner and call it once. Raises ReferenceFailure, RunnerStartError.
 
-        `seed` and `buffers` are those of the judge's own problem.
+        `seed` and `buffers` are those of the problem that gives the expected answers.
         """
-        self.is_checked = bool(spec.baseline_code)
+        self.is_checked = bool(spec.timing.form.baseline_code)
         if self.is_checked:  # the requester's program has the limits that the candidate has
-            self.limit = min(_BUILD_SECONDS, spec.limits.compile + spec.limits.timing)
-        answer = await self.ask({"op": "build", "spec": spec.to_plain(), "seed": seed, "buffers": list(buffers)})
+            self.limit = min(_BUILD_SECONDS, spec.candidate.limits.compile + spec.candidate.limits.timing)
+        order = {"op": "build", "problem": spec.problem.to_plain(), "form": spec.timing.form.to_plain(), "seed": seed}
+        answer = await self.ask({**order, "buffers": list(buffers)})
         self.timed = answer["timed"] is True
 
     async def prepare_nothing(self, structure: Any, specs: tuple[tree.TensorSpec, ...]) -> None:
@@ -151,8 +154,8 @@ class References:
         self._pool = pool
         self._processors = processors
         self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
-        #: The class of a problem's first candidate, by problem and whether runners have full queues.
-        self._expected: OrderedDict[tuple[str, bool], set[int]] = OrderedDict()
+        #: The class of the first candidate that was, or may be, timed beside it.
+        self._expected: OrderedDict[_Timed, set[int]] = OrderedDict()
         #: A lock for each key for which a runner is being made.
         self._making: WeakValueDictionary[_Key, asyncio.Lock] = WeakValueDictionary()
 
@@ -161,8 +164,9 @@ class References:
 
     def classes(self, spec: EvalSpec, *, full_queues: bool) -> set[int]:
         """Return the pace classes of the runners of a problem's reference, those to come if there is none yet."""
-        kept = {key[2] for key in self._kept if key[:2] == (spec.problem_key, full_queues)}
-        return kept or self._expected.get((spec.problem_key, full_queues), set())
+        timed = spec.timed_key, full_queues
+        kept = {key[1] for key in self._kept if key[0] == timed}
+        return kept or self._expected.get(timed, set())
 
     def expect(self, spec: EvalSpec, candidate: Runner, *, full_queues: bool) -> None:
         """Note that `candidate` may be timed, and needs a reference's runner of its class.
@@ -170,7 +174,7 @@ class References:
         The next candidates of the problem then get runners of that class as well, and one reference's runner serves
         them all, even if they all begin before there is one.
         """
-        self._expected.setdefault((spec.problem_key, full_queues), {self._pool.class_of(candidate)})
+        self._expected.setdefault((spec.timed_key, full_queues), {self._pool.class_of(candidate)})
         if len(self._expected) > _MOST_EXPECTED:
             self._expected.popitem(last=False)
 
@@ -182,7 +186,8 @@ class References:
 
         Raises ReferenceFailure, RunnerStartError, OutOfMemoryError.
         """
-        key = (spec.problem_key, full_queues, self._pool.class_of(candidate), sizes.sets, sizes.slot_bytes)
+        timed = spec.timed_key, full_queues
+        key = (timed, self._pool.class_of(candidate), sizes.sets, sizes.slot_bytes, built.seed)
         lock = self._making.setdefault(key, asyncio.Lock())
         async with lock:
             kept = self._kept.get(key)

@@ -19,7 +19,8 @@ import torch
 from kerneldyno.v1 import evaluation_pb2 as pb
 
 from ...devices.base import Device
-from ...toolkits import Problem
+from ...shared.enums import Precision
+from ...shared.running_problem import RunningProblem
 from ..problems.cache import Announce, BuiltProblem, Problems
 from ..problems.tiers import of_dtype
 from ..problems.trial import Trial
@@ -34,16 +35,16 @@ _COPIED_CACHES = 8
 _MOST_COPIED = {"cuda": 1 << 30, "cpu": 64 << 20}
 #: Rows of the square matrices to multiply: enough to fill a GPU in a negligible time. FP8 is compared with bfloat16,
 #: because torch has no FP8 product that every device supports.
-_TIERS: dict[pb.Precision.ValueType, tuple[torch.dtype, int]] = {
-    pb.PRECISION_FP64: (torch.float64, 4096),
-    pb.PRECISION_FP32: (torch.float32, 4096),
-    pb.PRECISION_TF32: (torch.float32, 8192),
-    pb.PRECISION_FP16: (torch.float16, 8192),
-    pb.PRECISION_BF16: (torch.bfloat16, 8192),
-    pb.PRECISION_FP8: (torch.bfloat16, 8192),
+_TIERS: dict[Precision, tuple[torch.dtype, int]] = {
+    Precision.FP64: (torch.float64, 4096),
+    Precision.FP32: (torch.float32, 4096),
+    Precision.TF32: (torch.float32, 8192),
+    Precision.FP16: (torch.float16, 8192),
+    Precision.BF16: (torch.bfloat16, 8192),
+    Precision.FP8: (torch.bfloat16, 8192),
 }
 #: The key of the memory rate, which belongs to no tier.
-_BYTES = pb.PRECISION_UNSPECIFIED
+_BYTES = Precision.UNSPECIFIED
 _MOST_ROWS = {"cuda": 8192, "cpu": 256}
 _TIMINGS = 4
 #: Inputs larger than this multiple of the cache cannot lie in it, and reading them takes at least this share of the
@@ -70,9 +71,9 @@ class Roof:
         self._lease = lease
         self._quiet = quiet
         #: Bytes per second, under UNSPECIFIED, and operations per second in each tier.
-        self._rates: dict[pb.Precision.ValueType, float] = {}
+        self._rates: dict[Precision, float] = {}
 
-    async def rates(self, tier: pb.Precision.ValueType) -> tuple[float, float] | None:
+    async def rates(self, tier: Precision) -> tuple[float, float] | None:
         """Return bytes per second and operations per second in `tier` (0 for UNSPECIFIED).
 
         Return None if the device is busy, so that nothing can be measured.
@@ -97,7 +98,7 @@ class Roof:
         target = torch.empty_like(source)
         return 2 * size / self._quickest(lambda: target.copy_(source))
 
-    def computed(self, tier: pb.Precision.ValueType) -> float:
+    def computed(self, tier: Precision) -> float:
         """Measure operations per second, by a product of random matrices.
 
         Matrices of zeros would need less power, and so less time.
@@ -108,7 +109,7 @@ class Roof:
         generator = torch.Generator(device.torch_device).manual_seed(0)
         matrix = torch.randn(rows, rows, dtype=dtype, device=device.torch_device, generator=generator)
         product = torch.empty_like(matrix)
-        with _tf32(allowed=tier == pb.PRECISION_TF32):
+        with _tf32(allowed=tier == Precision.TF32):
             return 2 * rows**3 / self._quickest(lambda: torch.mm(matrix, matrix, out=product))
 
     def _quickest(self, call: Callable[[], Any]) -> float:
@@ -152,18 +153,18 @@ async def place(
     return position(work, *rates, seconds)
 
 
-def work_of(problem: Problem, example: Trial, flops: int) -> Work:
+def work_of(problem: RunningProblem, example: Trial, flops: int) -> Work:
     """Return what a call like `example` moves and computes."""
     inputs = sum(spec.nbytes for spec in example.inputs.specs)
     outputs = sum(leaf.spec.nbytes for leaf in example.expected.leaves)
-    return Work(inputs, inputs + problem.parameter_bytes() + outputs, flops)
+    return Work(inputs, inputs + problem.parameter_bytes + outputs, flops)
 
 
-def _tier(seen: pb.Precision.ValueType, example: Trial) -> pb.Precision.ValueType:
+def _tier(seen: Precision, example: Trial) -> Precision:
     """Return the precision in which the candidate computes: as its errors look, or else as its numbers are stored."""
     specs = [*(leaf.spec for leaf in example.expected.leaves), *example.inputs.specs]
     tiers = [seen, *(of_dtype(spec.torch_dtype) for spec in specs)]
-    return next((tier for tier in tiers if tier in _TIERS), pb.PRECISION_FP32)
+    return next((tier for tier in tiers if tier in _TIERS), Precision.FP32)
 
 
 def position(work: Work, bytes_per_second: float, flops_per_second: float, seconds: float) -> pb.Roofline:

@@ -112,7 +112,7 @@ class TimingSession:
             # torch.compile may merge several kernels into one, so the number of kernels is unknown. So is a library's.
             self._kernels = 1 if self._other_kernels else counted.kernels
         likely = self._plan(candidate.quickest_call)
-        captured = [CAPTURED_SETS] * len(self._sides) if candidate.spec.cuda_graph else []
+        captured = [CAPTURED_SETS] * len(self._sides) if candidate.spec.timing.form.cuda_graph else []
         self._lengths = [
             device_time.length(likely.queued, self._most_queued(), self._rng) for _ in range(_ROUNDS_AHEAD)
         ]
@@ -120,7 +120,7 @@ class TimingSession:
         warm = [*self._warm_lengths(candidate.quickest_call)] * _WARM_PAIRS if bursts.regime.queued else []
         counts = [*captured, *queued, *[likely.paced] * _ROUNDS_AHEAD, *warm]
         self._likely = likely
-        await bursts.supply.draw_ahead(counts, lambda: problems.executing(announce))
+        await bursts.supply.draw_ahead(counts, problems.asking(announce))
         await candidate.settle(self._processors.chosen)
 
     def judge(self) -> None:
@@ -140,7 +140,7 @@ class TimingSession:
 
     async def _measure(self, begun: float) -> Measured:
         candidate, reference, bursts = self._candidate, self._reference, self._bursts
-        reference.limit = candidate.spec.limits.timing
+        reference.limit = candidate.spec.candidate.limits.timing
         before = candidate.device.state()
         per_call = await self._begin()
         measured = Measured(self._plan(per_call), kernels=self._kernels, same_pace=self._same_pace)
@@ -169,7 +169,7 @@ class TimingSession:
             measured.queued_reference = await self._queue_reference_alone(measured.effort, per_call)
         measured.state = _state(before, candidate.device.state())
         lap("rounds")
-        if candidate.spec.counters:
+        if candidate.spec.inspection.counters:
             measured.energies = await energy.of_both(bursts, candidate, reference, measured)
             lap("energy")
         return measured
@@ -180,7 +180,7 @@ class TimingSession:
         assert self._likely is not None
         await self._place(reference, self._likely)
         await reference.prepare_nothing(bursts.example.expected.structure, bursts.nothing_like())
-        if candidate.spec.cuda_graph:
+        if candidate.spec.timing.form.cuda_graph:
             await bursts.capture()
         if not reference.warmed_up:
             for cold in (False, True):
@@ -198,14 +198,15 @@ class TimingSession:
             for cold in (False, True):
                 await bursts.warm_up(side, self._warm_up_calls(), cold=cold)
             count = min(_FIRST_CALLS, bursts.longest)
-        first = await bursts.paced_burst(side, bursts.supply.familiar(count), cold=False)
+        first = await bursts.paced_burst(side, await bursts.supply.familiar(count), cold=False)
         return min(first.seconds)
 
     def _warm_up_calls(self) -> int:
         """Return the number of untimed calls of each kind: as many as requested, and fewer if calls are long."""
         per_call = max(self._reference.per_call, self._candidate.quickest_call)
         return max(
-            1, min(self._candidate.spec.warmup, self._bursts.longest, int(_WARM_UP_SECONDS / max(per_call, 1e-6)))
+            1,
+            min(self._candidate.spec.timing.warmup, self._bursts.longest, int(_WARM_UP_SECONDS / max(per_call, 1e-6))),
         )
 
     def _plan(self, per_call: float) -> Effort:
@@ -217,9 +218,9 @@ class TimingSession:
         planned = effort.plan(
             per_call,
             per_set=self._built.seconds_a_set,
-            calls=spec.perf_trials,
+            calls=spec.timing.perf_trials,
             longest=self._bursts.longest,
-            limit=spec.limits.timing,
+            limit=spec.candidate.limits.timing,
             ahead=self._bursts.supply.room,
             queued=self._bursts.regime.queued,
             displaces=self._candidate.device.displaces,
@@ -248,7 +249,7 @@ class TimingSession:
             if left["paced"] <= 0:
                 return
             quickest = min(quickest, *(second for visit in visits.values() for second in visit.paced.seconds))
-            seconds = max(seconds, effort.lease_seconds(quickest, self._candidate.spec.limits.timing))
+            seconds = max(seconds, effort.lease_seconds(quickest, self._candidate.spec.candidate.limits.timing))
             rounds = len(measured.candidate)
             if rounds >= effort.FEWEST_ROUNDS and now - begun + (now - began) > seconds:
                 return
@@ -260,7 +261,7 @@ class TimingSession:
 
     def _wanted(self, measured: Measured, left: dict[str, int]) -> tuple[bool, bool]:
         """Return what the next round is needed for: for device times, and for end-to-end times alone."""
-        planned, precision = measured.effort, self._candidate.spec.timing_precision
+        planned, precision = measured.effort, self._candidate.spec.timing.precision
         device = self._bursts.regime.queued and 2 * left["queued"] >= planned.queued
         end_to_end = planned.chased and 2 * left["paced"] >= planned.paced
         device = device and not self._knows_device_time(measured, precision)
@@ -317,7 +318,7 @@ class TimingSession:
         steps.append((pace, max(1, min(count, left["paced"]))))
 
         async def visit(part: Sequence[Any], memory: int) -> None:
-            batches = [(step, bursts.supply.take(count)) for step, count in part]
+            batches = [(step, await bursts.supply.take(count)) for step, count in part]
             for side in sides:
                 if side is self._reference:
                     await self._expect_quiet()
@@ -394,7 +395,7 @@ class TimingSession:
         bursts = self._bursts
         await self._expect_quiet()
         return await bursts.queued_burst(
-            self._reference, bursts.supply.familiar(count), 0.0, cold=cold, nothing=True, lead_in=1
+            self._reference, await bursts.supply.familiar(count), 0.0, cold=cold, nothing=True, lead_in=1
         )
 
     async def _paced_nothing(self, planned: Effort) -> list[PacedBurst]:
@@ -406,7 +407,7 @@ class TimingSession:
             await self._place(self._reference, planned)
             await self._expect_quiet()
             made = await bursts.paced_burst(
-                self._reference, bursts.supply.familiar(count), cold=planned.cold, nothing=True, lead_in=1
+                self._reference, await bursts.supply.familiar(count), cold=planned.cold, nothing=True, lead_in=1
             )
             # The burst is subtracted from every call of both sides, and kept for other candidates.
             if self._processors.is_quick() or time.monotonic() - began > patience:
@@ -440,7 +441,7 @@ class TimingSession:
     ) -> None:
         """Make a warm burst of each length. The memory of their inputs is free again when this returns."""
         bursts, reference = self._bursts, self._reference
-        batches = [bursts.supply.take(count) for count in lengths]
+        batches = [await bursts.supply.take(count) for count in lengths]
         if also_reference:
             await self._expect_quiet()
             reference.warm += [
@@ -471,7 +472,7 @@ class TimingSession:
         count = max(1, min(planned.queued, bursts.longest, self._built.queueable, LONGEST // 10))
         try:
             for _ in range(_QUEUED_ALONE):
-                batch = bursts.supply.familiar(count)
+                batch = await bursts.supply.familiar(count)
                 made = await bursts.queued_burst(
                     self._reference, batch, per_call, cold=planned.cold, lead_in=planned.lead_in
                 )

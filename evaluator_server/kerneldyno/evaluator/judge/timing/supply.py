@@ -6,12 +6,13 @@ wait, and drawing takes as long as the bursts do.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import random
+import secrets
 import time
-from collections.abc import Callable, Iterable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,9 +21,9 @@ import torch
 from ...devices.base import Device
 from ...shared import tree
 from ...shared.spec import EvalSpec
-from ...toolkits import ReferenceFailure
 from ..memory.surplus import checks, drawn_ahead, kept_sets
 from ..problems import trial
+from ..problems.asking import AskProblem, in_thread
 from ..problems.cache import BuiltProblem
 from ..problems.inputs import Inputs, draw
 
@@ -59,8 +60,9 @@ class Supply:
     rng: random.Random
     #: Size of one input set, in bytes.
     set_bytes: int = field(init=False)
-    #: Fixed cases that differ from the timed one, which is number 0, in the values of tensors only.
-    _alike: list[int] = field(init=False)
+    #: Fixed cases that differ from the timed one, which is number 0, in the values of tensors only. Known once inputs
+    #: have been drawn ahead.
+    _alike: list[int] = field(default_factory=list)
     _ahead: list[Batch] = field(default_factory=list)
     #: Inputs that were revealed already, for use if the example has none.
     _seen: torch.Tensor | None = None
@@ -70,7 +72,6 @@ class Supply:
 
     def __post_init__(self) -> None:
         self.set_bytes = tree.layout(self.specs)[1]
-        self._alike = [number for number in range(1, self.built.problem.cases or 1) if self._is_alike(number)]
 
     @property
     def checks(self) -> int:
@@ -86,21 +87,24 @@ class Supply:
     def _most_kept(self) -> int:
         return kept_sets(self.device, self.set_bytes)
 
-    async def draw_ahead(self, counts: Iterable[int], turn: Callable[[], AbstractAsyncContextManager[None]]) -> None:
-        """Draw batches of these sizes ahead, each inside a `turn` of its own, until the memory for them is used up.
+    async def draw_ahead(self, counts: Iterable[int], ask: AskProblem) -> None:
+        """Draw batches of these sizes ahead, each in a turn of its own, until the memory for them is used up.
 
-        Outputs count too: one large expected output may take more memory than all inputs.
+        Outputs count too: one large expected output may take more memory than all inputs. `ask` runs what asks the
+        problem.
         """
+        for number in range(1, self.built.problem.cases or 1):
+            if await ask(functools.partial(self._is_alike, number)):
+                self._alike.append(number)
         room, answers = self.room, drawn_ahead(self.device) // self.example.slot_bytes
         for count in counts:
             room -= count
             answers -= min(count, self.checks)
             if room < 0 or answers < 0:
                 return
-            async with turn():
-                self._ahead.append(self._draw(count, self.checks))
+            self._ahead.append(await ask(functools.partial(self._draw, count, self.checks)))
 
-    def take(self, count: int) -> Batch:
+    async def take(self, count: int) -> Batch:
         """Return a batch of `count` sets that nobody has seen, drawn ahead if possible. Raises ReferenceFailure.
 
         If the batch has to be drawn now, while all others are stopped, fewer outputs are checked.
@@ -109,7 +113,7 @@ class Supply:
             if batch.count == count:
                 return self._ahead.pop(at)
         self._seen = None  # its memory is needed
-        batch = self._draw(count, checks=1)
+        batch = await in_thread(functools.partial(self._draw, count, checks=1))
         if self.is_outlined:
             self._seen = batch.data  # it will be by then: `familiar` is not called between this and the batch's burst
         return batch
@@ -119,7 +123,7 @@ class Supply:
         """True if inputs are so large that the example's were not kept."""
         return not self.example.inputs.master.numel()
 
-    def familiar(self, count: int) -> Batch:
+    async def familiar(self, count: int) -> Batch:
         """Return a batch of inputs that are not secret; none of its outputs are checked.
 
         It is for untimed calls and for trusted sides: drawing takes longer than the calls do.
@@ -128,19 +132,25 @@ class Supply:
             return Batch(count, self.example.inputs.master.repeat(count), {})
         if self._seen is None or self._seen.numel() < count * self.set_bytes:
             self._seen = None
-            self._seen = self._draw(count, checks=0).data
+            self._seen = (await in_thread(functools.partial(self._draw, count, checks=0))).data
         return Batch(count, self._seen[: count * self.set_bytes], {})
 
     def _draw(self, count: int, checks: int) -> Batch:
         size = self.set_bytes
         data = torch.zeros(count * size, dtype=torch.uint8, device=self.device.torch_device)
         cases = [self._case() for _ in range(count)]
-        # Once for all sets: reading the settings takes as long as drawing a small set.
-        with self.built.settings.in_force():
-            began = time.monotonic()
-            for index in range(count):
-                self._draw_one(data[index * size :][:size], cases[index])
-            self._note_batch(began, count)
+        done = 0
+        while done < count:
+            if self._is_slow and self._kept and len(self._kept) == self._most_kept and self.built.examination.held:
+                # Earlier sets are used again, and their secret elements are changed below.
+                data[done * size :][:size].copy_(self.rng.choice(self._kept))
+                done += 1
+                continue
+            # A few sets show how long one takes; the others are drawn in one go.
+            known = self._timed >= _TIMED_SETS and not self._is_slow
+            some = count - done if known else min(_TIMED_SETS if not self._is_slow else 1, count - done)
+            self._draw_some(data[done * size :][: some * size], cases[done : done + some])
+            done += some
         self.built.examination.season(self.device, data, self.specs, count)
         checked = self._checked(cases, checks)
         right = {index: self._answer(cases[index], data[index * size :][:size]) for index in checked}
@@ -153,34 +163,22 @@ class Supply:
         other = next((index for index in order if cases[index]), None)
         return sorted(order, key=lambda index: index != other)[:checks]
 
-    def _draw_one(self, target: torch.Tensor, case: int) -> None:
-        """Draw one set.
-
-        If drawing is slow, copy an earlier set instead; its secret elements are changed afterwards.
-        """
-        enough = _DRAWING_SECONDS[self.device.kind]
-        slow = self._seconds_a_burst > enough
-        if slow and self._kept and len(self._kept) == self._most_kept and self.built.examination.held:
-            target.copy_(self.rng.choice(self._kept))
-            return
+    def _draw_some(self, target: torch.Tensor, cases: Sequence[int]) -> None:
+        """Draw some sets, note how long one takes, and keep a few if that is long. Raises ReferenceFailure."""
+        size, seeds = self.set_bytes, [secrets.randbits(31) for _ in cases]
         begin = time.monotonic()
-        drawn = draw(self.built.problem, self.device, case, into=target)
-        if not self._fits(drawn):
-            raise ReferenceFailure("inputs", ValueError("get_inputs() must return the same shapes to be timed"))
-        if slow or self._timed < _TIMED_SETS:
-            self.device.synchronize()
-            self._quickest = min(self._quickest, time.monotonic() - begin)
-            self.built.seconds_a_set = self._quickest
-            self._timed += 1
-        if len(self._kept) < self._most_kept and self._seconds_a_burst > enough / 2:
-            self._kept.append(target.clone())
+        self.built.problem.draw_sets(cases, seeds, self.specs, target)
+        self.device.synchronize()
+        self._quickest = min(self._quickest, (time.monotonic() - begin) / len(cases))
+        self.built.seconds_a_set = self._quickest
+        self._timed += len(cases)
+        if self._seconds_a_burst > _DRAWING_SECONDS[self.device.kind] / 2:
+            for index in range(min(len(cases), self._most_kept - len(self._kept))):
+                self._kept.append(target[index * size :][:size].clone())
 
-    def _note_batch(self, began: float, count: int) -> None:
-        """Note the seconds per set: many sets at once take less time per set, unless they come from the host."""
-        if count > _TIMED_SETS and self._seconds_a_burst <= _DRAWING_SECONDS[self.device.kind]:
-            self.device.synchronize()
-            self._quickest = min(self._quickest, (time.monotonic() - began) / count)
-            self.built.seconds_a_set = self._quickest
+    @property
+    def _is_slow(self) -> bool:
+        return self._seconds_a_burst > _DRAWING_SECONDS[self.device.kind]
 
     @property
     def _seconds_a_burst(self) -> float:
@@ -213,6 +211,3 @@ class Supply:
         expected = trial.answer(problem, self.spec, self.device, number, drawn, trial.UNJUDGED).expected
         same = [leaf.spec for leaf in expected.leaves] == [leaf.spec for leaf in example.expected.leaves]
         return same and json.dumps(expected.structure) == json.dumps(example.expected.structure)
-
-    def _fits(self, drawn: Inputs) -> bool:
-        return [spec.shape for spec in drawn.specs] == [spec.shape for spec in self.specs]

@@ -12,7 +12,7 @@ import torch
 
 from ...devices.base import Stopwatch
 from ...devices.timed_loops import Plan
-from ...toolkits import ReferenceFailure
+from ...shared.reference_failure import ReferenceFailure
 from ..checks.candidate import Candidate
 from ..memory.surplus import unjudged
 from ..problems import trial

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
-from ...devices.base import Device
-from ...toolkits import Problem
-from .trial import Trial
+from ..devices.base import Device
+from ..shared.running_problem import Counted
 
-_log = logging.getLogger("kerneldyno.judge")
+_log = logging.getLogger("kerneldyno.toolkits")
 
 #: Operations that are no views, and still launch nothing.
 _MAKERS = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
@@ -31,38 +29,23 @@ _RECURRENT, _KERNELS_A_STEP = "_cudnn_rnn", 2
 _PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "addbmm", "addmv", "mv"}
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """What a call consists of."""
-
-    #: Operations of matrix products, convolutions and attention; a multiply-add counts as two; 0 if none is known.
-    flops: int = 0
-    #: Number of operations that use the device, at least one: about as many kernels.
-    kernels: int = 1
-    #: True if the call could be counted.
-    is_known: bool = False
-    #: True if some of them may compute in TF32 by torch's settings, on float32 and a GPU.
-    may_use_tf32: bool = False
-
-
-def count(problem: Problem, device: Device, example: Trial) -> Counted:
-    """Count what the reference does on the inputs of `example`. Raises OutOfMemoryError.
+def count(call: Callable[[], Any], device: Device) -> Counted:
+    """Count what a call of a reference does. Raises OutOfMemoryError.
 
     Return almost nothing if the reference cannot run under the counter. If it ran without the counter and fails under
     it, the cause is torch.compile or a library that does not support dispatch modes.
     """
     counter = _Counter(device.torch_device.type)
-    arguments = example.inputs.arguments(example.inputs.master.clone(), device)
     try:
-        with torch.no_grad(), counter:
-            problem.expected(0, arguments, example.seed)
+        with torch.no_grad(), device.measured() as used, counter:
+            call()
         device.synchronize()
     except torch.OutOfMemoryError:
         raise
     except BaseException as error:  # a reference may catch unexpected exceptions, and exit
         _log.info("event=counting_failed detail=%r", f"{type(error).__name__}: {error}"[:500])
         return Counted()
-    return Counted(counter.flops, max(1, counter.kernels), True, counter.may_use_tf32)
+    return Counted(counter.flops, max(1, counter.kernels), True, counter.may_use_tf32, used.peak)
 
 
 class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -1,0 +1,143 @@
+"""A problem that has been built and can be asked: for inputs, for answers, and for what its reference consists of.
+
+The judge knows problems by this interface only. Behind it the reference runs in a process of its own
+(`judge/problems/process.py`), or in this process (`toolkits/local.py`: there, and in programs that judge nobody).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .gradients import Gradients
+from .tree import TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What a call of a reference consists of."""
+
+    #: Operations of matrix products, convolutions and attention; a multiply-add counts as two; 0 if none is known.
+    flops: int = 0
+    #: Number of operations that use the device, at least one: about as many kernels.
+    kernels: int = 1
+    #: True if the call could be counted.
+    is_known: bool = False
+    #: True if some of them may compute in TF32 by torch's settings, on float32 and a GPU.
+    may_use_tf32: bool = False
+    #: Device memory in bytes that the call took at its peak, its output included; None where it is not counted.
+    peak: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a reference returned, in memory that nobody else writes to."""
+
+    structure: Any
+    values: list[torch.Tensor]
+    #: True if the reference wrote to its inputs, whatever values it wrote.
+    mutates: bool
+    #: True if its output shares memory with its inputs, so that it changes when they do.
+    aliased: bool
+    #: Device memory in bytes that the call took at its peak, its output included; None if it was not measured.
+    peak: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some elements of one of a problem's tensors: its name, the first element, and their number."""
+
+    name: str
+    start: int
+    count: int
+
+
+class RunningProblem(ABC):
+    """One built problem, shared by all its candidates. Structures are those of `tree.flatten`."""
+
+    #: Name that the candidate must define.
+    symbol: str
+    #: Whether the symbol is a class to instantiate; then with which arguments, under which seed, cast to which precision,
+    #: and put into which mode.
+    instantiate: bool
+    init_args: Any
+    init_kwargs: Any
+    init_seed: int
+    precision: int
+    training: bool | None
+    #: Which gradients a call returns beside its output; None if it returns the output only.
+    gradients: Gradients | None
+    #: Names of the buffers that a call returns beside its output. Known once inputs have been drawn.
+    buffers: Sequence[str]
+    #: Names and values (JSON) of all workloads.
+    workloads: Sequence[tuple[str, str]]
+    #: Number of fixed cases; None if inputs are drawn at random.
+    cases: int | None
+    #: Constant parameters and buffers that hold secret values, by name.
+    constants: Mapping[str, torch.Tensor]
+    #: Size in bytes of all parameters and buffers, and of one input set as far as it is known beforehand.
+    parameter_bytes: int
+    input_bytes: int | None
+
+    @abstractmethod
+    def draw(self, number: int, seed: int) -> tuple[Any, list[torch.Tensor]]:
+        """Draw the arguments of one call, or return those of a fixed case, as a structure and tensors.
+
+        Raises ReferenceFailure.
+        """
+
+    @abstractmethod
+    def draw_sets(
+        self, numbers: Sequence[int], seeds: Sequence[int], specs: Sequence[TensorSpec], into: torch.Tensor
+    ) -> None:
+        """Draw several input sets of these shapes one after the other `into` a region of zeros.
+
+        Raises ReferenceFailure, also if a set has other shapes.
+        """
+
+    @abstractmethod
+    def answer(
+        self,
+        number: int,
+        structure: Any,
+        specs: Sequence[TensorSpec],
+        region: torch.Tensor,
+        seed: int,
+        *,
+        measured: bool = False,
+    ) -> Answer:
+        """Call the reference on the inputs that lie in `region`, where it may change them. Raises ReferenceFailure."""
+
+    @abstractmethod
+    def precise(
+        self, structure: Any, tensors: Sequence[torch.Tensor], seed: int, bits: int | None = None
+    ) -> list[torch.Tensor] | None:
+        """Return the tensors of the answer in float64, or None if the reference has no such form.
+
+        With `bits`, its parameters are rounded to that many mantissa bits; the caller has rounded the inputs. Raises
+        whatever the reference raises, and OutOfMemoryError.
+        """
+
+    @abstractmethod
+    def count(self, structure: Any, specs: Sequence[TensorSpec], region: torch.Tensor, seed: int) -> Counted:
+        """Return what a call consists of, or almost nothing if it cannot be counted. Raises OutOfMemoryError."""
+
+    @abstractmethod
+    def parameters(self) -> Mapping[str, tuple[TensorSpec, int]]:
+        """Return all parameters and buffers by name, with the checksum of each (`tree.checksum`)."""
+
+    @abstractmethod
+    def values(self, parts: Sequence[Part]) -> list[torch.Tensor]:
+        """Return parts of parameters and buffers, flat, as raw numbers (`small_floats.raw`)."""
+
+    @property
+    @abstractmethod
+    def held_bytes(self) -> int:
+        """Device memory in bytes that it keeps between calls, with its parameters; 0 where it is not counted."""
+
+    def close(self) -> None:  # noqa: B027  (only a process must be ended)
+        """Give up what it holds."""

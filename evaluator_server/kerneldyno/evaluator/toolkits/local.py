@@ -1,0 +1,145 @@
+"""A toolkit's problem in this process, behind the interface that the judge knows (`shared/running_problem.py`).
+
+It runs in the process of a problem (`runner/problem.py`), in programs that judge nobody (`vet`), and in tests. It keeps
+the reference's settings of torch apart from those of the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ..devices.base import Device
+from ..shared import small_floats, tree
+from ..shared.gradients import Gradients
+from ..shared.reference_failure import ReferenceFailure
+from ..shared.running_problem import Answer, Counted, Part, RunningProblem
+from ..shared.spec import ProblemSpec
+from . import toolkits, torch_settings
+from .counting import count
+
+
+class LocalProblem(RunningProblem):
+    """One built problem whose reference runs in this process."""
+
+    def __init__(self, problem: torch_settings.OwnSettingsProblem, device: Device) -> None:
+        """Take over a problem that was just built. Raises ReferenceFailure if its constructor's arguments cannot travel."""
+        self._problem = problem
+        self._device = device
+        self.symbol, self.instantiate = problem.symbol, problem.instantiate
+        self.init_seed, self.precision, self.training = problem.init_seed, problem.precision, problem.training
+        self.workloads, self.cases = problem.workloads, problem.cases
+        with _named("build", "get_init_inputs()"):
+            self.init_args, positional = tree.flatten(list(problem.init_args))
+            self.init_kwargs, named = tree.flatten(problem.init_kwargs)
+            if positional or named:
+                raise tree.UnsupportedValueError("a tensor; pass shapes and build tensors in the constructor")
+        self.constants = problem.state()
+        self.parameter_bytes, self.input_bytes = problem.parameter_bytes(), problem.input_bytes()
+
+    # Both become known when inputs are drawn for the first time.
+    @property
+    def gradients(self) -> Gradients | None:  # type: ignore[override]
+        """See RunningProblem."""
+        return self._problem.gradients
+
+    @property
+    def buffers(self) -> Sequence[str]:  # type: ignore[override]
+        """See RunningProblem."""
+        return self._problem.buffers
+
+    def draw(self, number: int, seed: int) -> tuple[Any, list[torch.Tensor]]:
+        with _named("inputs", "get_inputs()"):
+            return tree.flatten(list(self._problem.inputs(number, seed)))
+
+    def draw_sets(
+        self, numbers: Sequence[int], seeds: Sequence[int], specs: Sequence[tree.TensorSpec], into: torch.Tensor
+    ) -> None:
+        _, size = tree.layout(specs)
+        with self._problem.settings.in_force():  # reading the settings takes as long as drawing a small set
+            for index, (number, seed) in enumerate(zip(numbers, seeds, strict=True)):
+                _, tensors = self.draw(number, seed)
+                if [tuple(tensor.shape) for tensor in tensors] != [spec.shape for spec in specs]:
+                    error = ValueError("get_inputs() must return the same shapes to be timed")
+                    raise ReferenceFailure("inputs", error)
+                store(tensors, specs, into[index * size :][:size])
+
+    def answer(
+        self,
+        number: int,
+        structure: Any,
+        specs: Sequence[tree.TensorSpec],
+        region: torch.Tensor,
+        seed: int,
+        *,
+        measured: bool = False,
+    ) -> Answer:
+        version = region._version
+        with _named("reference", "the reference"), contextlib.ExitStack() as stack:
+            used = stack.enter_context(self._device.measured()) if measured else None
+            arguments = tree.rebuild(structure, tree.views(region, specs), self._device.torch_device)
+            returned, values = tree.flatten(self._problem.expected(number, arguments, seed))
+            first, last = region.data_ptr(), region.data_ptr() + region.numel()
+            aliased = any(first <= value.data_ptr() < last for value in values)
+            values = [small_floats.cloned(value.detach()) for value in values]
+            if measured:
+                self._device.synchronize()
+        return Answer(returned, values, region._version != version, aliased, None if used is None else used.peak)
+
+    def precise(
+        self, structure: Any, tensors: Sequence[torch.Tensor], seed: int, bits: int | None = None
+    ) -> list[torch.Tensor] | None:
+        arguments = tree.rebuild(structure, tensors, self._device.torch_device)
+        problem = self._problem
+        result = problem.precise(arguments, seed) if bits is None else problem.precise_at(arguments, seed, bits)
+        return None if result is None else [value.detach() for value in tree.flatten(result)[1]]
+
+    def count(self, structure: Any, specs: Sequence[tree.TensorSpec], region: torch.Tensor, seed: int) -> Counted:
+        arguments = tree.rebuild(structure, tree.views(region, specs), self._device.torch_device)
+        call: Callable[[], Any] = lambda: self._problem.expected(0, arguments, seed)  # noqa: E731
+        return count(call, self._device)
+
+    def parameters(self) -> Mapping[str, tuple[tree.TensorSpec, int]]:
+        found = self._problem.parameters()
+        return {
+            name: (tree.describe(tensor, keep_layout=False), tree.checksum(tensor)) for name, tensor in found.items()
+        }
+
+    def values(self, parts: Sequence[Part]) -> list[torch.Tensor]:
+        known = self._problem.parameters()
+        return [
+            small_floats.raw(known[part.name].detach()).contiguous().view(-1)[part.start : part.start + part.count]
+            for part in parts
+        ]
+
+    @property
+    def held_bytes(self) -> int:
+        return self._device.allocated_bytes()
+
+
+def build_local(spec: ProblemSpec, device: Device, seed: int) -> LocalProblem:
+    """Build the problem of `spec` in this process under a secret `seed`. Raises ReferenceFailure."""
+    problem = torch_settings.build(toolkits()[spec.toolkit], spec, device.torch_device, seed)
+    return LocalProblem(problem, device)
+
+
+def store(tensors: Sequence[torch.Tensor], specs: Sequence[tree.TensorSpec], region: torch.Tensor) -> None:
+    """Copy tensors to their places in `region`."""
+    for view, tensor in zip(tree.views(region, specs), tensors, strict=True):
+        small_floats.raw(view).copy_(small_floats.raw(tensor))
+
+
+@contextlib.contextmanager
+def _named(stage: str, who: str) -> Iterator[None]:
+    """Raise what the body raises as a ReferenceFailure. A value that cannot travel names `who` returned it."""
+    try:
+        yield
+    except ReferenceFailure:
+        raise
+    except tree.UnsupportedValueError as error:
+        raise ReferenceFailure(stage, TypeError(f"{who} returned {error}")) from error
+    except BaseException as error:
+        raise ReferenceFailure(stage, error) from error
