@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kerneldyno.evaluator.shared.spec import TimedForm
 from kerneldyno.evaluator.toolkits import ReferenceFailure, dependence, state, toolkits
 from kerneldyno.evaluator.toolkits.base import run_source
 from kerneldyno.evaluator.toolkits.torch_settings import build
@@ -107,7 +108,7 @@ def source(changed: list[str], read: list[str]) -> str:
 
 
 def problem(code: str, **fields: Any) -> Any:
-    spec = judge_harness.spec("", reference_code=code, stress_inputs=True, **fields)
+    spec = judge_harness.spec("", reference_code=code, stress_inputs=True, **fields).problem
     return build(toolkits()[spec.toolkit], spec, CPU, 5)
 
 
@@ -278,10 +279,10 @@ def test_a_reference_that_always_fails_says_so_itself() -> None:
 def test_what_another_process_knows_is_not_tried_again() -> None:
     asked = problem(source(["buffer", "number"], ["buffer", "number"]))
     asked.know(["buffer"])
-    asked.make_ready(0)
+    asked.make_ready(TimedForm())
     (x,) = asked.inputs(0, 1)
     assert set(asked.timed(x)["buffers"]) == {"buffer"}
     plain = problem(source([], []))
     plain.know([])
-    plain.make_ready(0)
+    plain.make_ready(TimedForm())
     assert isinstance(plain.timed, torch.nn.Module), "nothing is added to a timed call without state"

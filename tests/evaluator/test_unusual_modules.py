@@ -246,6 +246,6 @@ def test_tensors_among_constructor_arguments_are_refused(judge: Judge) -> None:
 
 @pytest.mark.pure
 def test_a_sketch_has_the_same_arguments() -> None:
-    sketch = toolkits()["kernelbench"].sketch(judge_harness.spec("", reference_code=CHANGED))
+    sketch = toolkits()["kernelbench"].sketch(judge_harness.spec("", reference_code=CHANGED).problem)
     assert sketch is not None
     assert (sketch.init_args, sketch.init_kwargs) == ([[4, 16], {"out": 2}], {})
