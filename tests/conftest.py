@@ -31,7 +31,9 @@ _TOGETHER: dict[str, tuple[str, ...]] = {
         "tests/evaluator/test_native.py",
         "tests/evaluator/test_parameters.py",
         "tests/evaluator/test_reference_backend.py",
+        "tests/evaluator/test_stateful_references.py",
         "tests/evaluator/test_torch_settings.py",
+        "tests/evaluator/test_unusual_modules.py",
         "tests/rewards/test_feedback_real.py",
     ),
 }

@@ -147,7 +147,7 @@ def test_a_library_has_the_limits_of_the_request(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(ReferenceRunner, "ask", ask)
     sizes = Sizes(None, [], sets=1, slots=1, slot_bytes=0)
     side = ReferenceRunner(cast(Any, None), cast(Any, None), cast(Any, None), sizes)
-    asyncio.run(side.build(judge_harness.beside_library(spec(**limits(compile=30, timing=12)), code), 1))
+    asyncio.run(side.build(judge_harness.beside_library(spec(**limits(compile=30, timing=12)), code), 1, ()))
     assert (side.limit, side.is_checked) == (limit, bool(code))
 
 

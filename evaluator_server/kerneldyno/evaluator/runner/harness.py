@@ -29,7 +29,7 @@ from ..backends import Backend, Launches, backends
 from ..devices import open_device, seeding, timed_loops
 from ..devices.base import Device, Gate
 from ..devices.signals import Signals
-from ..shared import small_floats, tree, wire
+from ..shared import modules, small_floats, tree, wire
 from ..shared.buffers import in_mode, whole_call
 from ..shared.gradients import Gradients
 from ..shared.spec import ProblemSpec, TimedForm
@@ -170,7 +170,13 @@ class _Harness:
             self._call = _whole_call(target, order)
             return {"state": []}
         self._construction = parameters.Construction(
-            target, order["args"], order["kwargs"], order["seed"], self._device.torch_device, order["precision"]
+            target,
+            order["args"],
+            order["kwargs"],
+            order["seed"],
+            self._device.torch_device,
+            order["precision"],
+            lambda: self._blank(order),
         )
         assert self._backend is not None
         with self._backend.count_launches(self._device) as launches:
@@ -234,7 +240,11 @@ class _Harness:
         """Build a reference instead of loading a candidate. Return whether it can be timed."""
         self.file = reference.FILE
         self._call, self._settings_context = reference.build(
-            ProblemSpec.from_plain(order["problem"]), TimedForm.from_plain(order["form"]), order["seed"], self._device
+            ProblemSpec.from_plain(order["problem"]),
+            TimedForm.from_plain(order["form"]),
+            order["seed"],
+            order["buffers"],
+            self._device,
         )
         return {"timed": self._call is not None}
 
@@ -394,6 +404,14 @@ class _Harness:
         ]
         del blocks
 
+    def _blank(self, order: wire.Frame) -> list[Any]:
+        """Return the arguments of a forward pass, with zeros for all values."""
+        assert self._station is not None
+        specs = [tree.describe(tensor) for tensor in self._station.inputs[0]]
+        arguments = modules.blank(self._station.structure, specs, self._device.torch_device)
+        gradients = Gradients.from_plain(order["gradients"])
+        return arguments[: len(arguments) - gradients.outputs] if gradients else arguments
+
     def _call_once(self, order: wire.Frame) -> Any:
         assert self._station is not None
         assert self._call is not None
@@ -406,5 +424,4 @@ class _Harness:
 def _whole_call(module: Any, order: wire.Frame) -> Callable[..., Any]:
     """Return what a call of the candidate is: its module in the mode of the problem, with gradients and buffers."""
     module = in_mode(module, order["training"])
-    buffers = order["buffers"] if order["training"] else None
-    return whole_call(module, Gradients.from_plain(order["gradients"]), buffers)
+    return whole_call(module, Gradients.from_plain(order["gradients"]), order["buffers"] or None)

@@ -8,14 +8,14 @@ PyTorch's own normalisation layers get the judge's values immediately.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from ..devices import filling, seeding
 from ..shared import small_floats, tree
-from ..shared.casting import cast_module
+from ..shared.modules import placed
 
 _LAYERS: tuple[type[torch.nn.Module], ...] = (
     torch.nn.modules.batchnorm._NormBase,
@@ -29,14 +29,32 @@ class Construction:
     """Constructs the candidate's instance: first `make`, then `make_with` if there are values to assign."""
 
     def __init__(
-        self, target: Callable[..., Any], args: Any, kwargs: Any, seed: int, device: torch.device, precision: int = 0
+        self,
+        target: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+        seed: int,
+        device: torch.device,
+        precision: int = 0,
+        blank: Callable[[], Sequence[Any]] = tuple,
     ) -> None:
+        """Prepare constructions.
+
+        Args:
+            target: The candidate's class.
+            args: The structure of its positional arguments (`tree.flatten`).
+            kwargs: The same for its keyword arguments.
+            seed: The seed under which the reference was constructed.
+            device: The device.
+            precision: See `casting`.
+            blank: Returns the arguments of a call, with zeros for all values: lazy modules get their parameters then.
+        """
         self._target = target
         self._precision = precision
-        self._args = tree.rebuild(args, (), device)
-        self._kwargs = tree.rebuild(kwargs, (), device)
+        self._args, self._kwargs = args, kwargs
         self._seed = seed
         self._device = device
+        self._blank = blank
         self._instance: Any = None
         self._layers: list[torch.nn.Module] = []
 
@@ -96,11 +114,17 @@ class Construction:
 
     def _construct(self) -> Any:
         seeding.seed(self._device, self._seed)
+        args, kwargs = (tree.rebuild(each, (), self._device) for each in (self._args, self._kwargs))
         with torch.no_grad(), filling.by_device(self._device):
-            self._instance = self._target(*self._args, **self._kwargs)
+            self._instance = self._target(*args, **kwargs)
             if isinstance(self._instance, torch.nn.Module):
-                self._instance = cast_module(self._instance.to(self._device), self._precision)
+                self._instance = placed(self._instance, self._device, self._precision, self._seeded_blank)
         return self._instance
+
+    def _seeded_blank(self) -> Sequence[Any]:
+        blank = self._blank()
+        seeding.seed(self._device, self._seed)
+        return blank
 
 
 def _is_constant(tensor: torch.Tensor) -> bool:

@@ -7,7 +7,7 @@ sandbox, allocator and loop), so that the times of reference and candidate are c
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -29,7 +29,7 @@ def preload() -> None:
 
 
 def build(
-    spec: ProblemSpec, form: TimedForm, seed: int, device: Device
+    spec: ProblemSpec, form: TimedForm, seed: int, buffers: Sequence[str], device: Device
 ) -> tuple[Callable[..., Any] | None, Callable[[], contextlib.AbstractContextManager[Any]]]:
     """Build the problem of `spec` under the judge's own seed, and call it once.
 
@@ -37,6 +37,7 @@ def build(
         spec: The problem.
         form: What is timed.
         seed: The judge's seed.
+        buffers: What the judge has learnt from its own calls (`Problem.buffers`).
         device: The device.
 
     Returns:
@@ -47,6 +48,7 @@ def build(
     """
     problem = torch_settings.build(toolkits()[spec.toolkit], spec, device.torch_device, seed)
     with problem.settings.in_force(), torch.no_grad():
+        problem.know(buffers)
         problem.make_ready(form)
         if problem.timed is not None:
             problem.timed(*problem.inputs(0, seed))

@@ -73,10 +73,14 @@ class WithBuffers:
 
 
 def same_bytes(one: torch.Tensor | None, other: torch.Tensor) -> bool:
-    """Return True if two tensors have the same dtype, shape and bytes. (NaN does not equal itself, but its bytes do.)"""
-    if one is None or (one.dtype, one.shape) != (other.dtype, other.shape):
+    """Return True if two tensors have the same dtype, shape, device and bytes.
+
+    NaN does not equal itself, but its bytes do.
+    """
+    if one is None or (one.dtype, one.shape, one.device) != (other.dtype, other.shape, other.device):
         return False
-    flat = (tensor.detach().contiguous().reshape(-1).view(torch.uint8) for tensor in (one, other))
+    plain = (tensor.detach().resolve_conj().resolve_neg() for tensor in (one, other))
+    flat = (tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in plain)
     return torch.equal(*flat)
 
 

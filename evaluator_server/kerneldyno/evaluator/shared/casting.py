@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from . import small_floats
 from .enums import Precision
@@ -38,7 +39,7 @@ def cast(value: Any, precision: int) -> Any:
 
 
 def cast_module(module: torch.nn.Module, precision: int) -> torch.nn.Module:
-    """Cast the parameters and buffers of `module`, and return it."""
+    """Cast the parameters and buffers of `module`, and return it. Those of lazy modules have no values to round yet."""
     if not precision:
         return module
     if any(tensor.is_complex() for tensor in (*module.parameters(), *module.buffers())):
@@ -60,7 +61,7 @@ def round_(tensors: Iterable[torch.Tensor], precision: int) -> None:
 
 
 def _is_cast(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() and not small_floats.is_coded(tensor.dtype)
+    return tensor.is_floating_point() and not is_lazy(tensor) and not small_floats.is_coded(tensor.dtype)
 
 
 def _cast(tensor: torch.Tensor, precision: int) -> torch.Tensor:

@@ -51,8 +51,9 @@ class Problem(ABC):
     gradients: Gradients | None = None
     #: Whether the candidate's module is put into training mode or (False) into eval mode; None if it stays as it is.
     training: bool | None = None
-    #: Names of the buffers that a call in training mode changes and returns beside its output. Known once inputs have
-    #: been drawn.
+    #: Names of the tensors in the module that calls change, and that each call must find as they were first. A call
+    #: returns them beside its output. In training mode they are all buffers that calls change; otherwise only those on
+    #: which answers depend. Known once inputs have been drawn.
     buffers: Sequence[str] = ()
     #: Names and values (JSON) of all workloads of the problem, of which this one has number `ProblemSpec.workload`. A
     #: problem with several fixed cases may name each of them here; then each is timed in a process that has it as number
@@ -63,6 +64,9 @@ class Problem(ABC):
     #: Called with the inputs of a call to time the reference; None if there is none to compare with. The judge only
     #: checks whether it is None. A runner of its own calls it, after `make_ready`.
     timed: Callable[..., Any] | None = None
+
+    def know(self, buffers: Sequence[str]) -> None:  # noqa: B027
+        """Take over the names `buffers` from another process, which has learnt them from calls of the same problem."""
 
     def make_ready(self, form: TimedForm) -> None:
         """Prepare `timed` in this form. Only the process that times the reference calls this, before the first call."""

@@ -1,7 +1,7 @@
 """The KernelBench form: a reference file with `Model`, `get_inputs` and `get_init_inputs`; a candidate with `ModelNew`.
 
 Files of the public KernelBench work unchanged (https://github.com/ScalingIntelligence/KernelBench). `get_init_inputs`
-may return positional arguments, or `[[positional...], {keyword: ...}]`.
+may return positional arguments, or `[[positional...], {keyword: ...}]`, or a dict of keyword arguments.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from typing import Any
 import torch
 
 from ..devices import filling, seeding
-from ..shared import tree
-from ..shared.buffers import WithBuffers, in_mode, same_bytes, whole_call
+from ..shared import modules, small_floats, tree
+from ..shared.buffers import in_mode, whole_call
 from ..shared.casting import cast, cast_module
 from ..shared.enums import ReferenceBackend
 from ..shared.gradients import Gradients, detached, floating
 from ..shared.out_of_memory import is_lack_of_memory
 from ..shared.precision import round_to
-from ..shared.small_floats import is_coded, raw
 from ..shared.spec import ProblemSpec, TimedForm
-from . import workloads
+from . import constructor_arguments, workloads
 from .base import Problem, ReferenceFailure, Sketch, Toolkit, run_source, to_device, unload_with
+from .dependence import Dependence, StatefulReferenceError
+from .state import Place, Snapshot
 
 #: Modes of torch.compile.
 _COMPILE_MODES: dict[ReferenceBackend, str | None] = {
@@ -47,7 +48,7 @@ class _KernelBenchProblem(Problem):
         self.training = spec.training
         self.buffers: list[str] = []
         self._device = device
-        module = run_source(spec.reference_code)
+        self._file = module = run_source(spec.reference_code)
         unload_with(self, module)
         for name in (spec.entry_point, "get_inputs"):
             if not hasattr(module, name):
@@ -56,31 +57,49 @@ class _KernelBenchProblem(Problem):
         self.workloads = [(each.name, each.value_json) for each in found]
         self._get_inputs, get_init_inputs = _functions(module, found, spec.workload)
         seeding.seed(device, seed)
-        self.init_args, self.init_kwargs = _split(get_init_inputs())
-        seeding.seed(device, seed)
-        with torch.no_grad(), filling.by_device(device):
-            made = getattr(module, spec.entry_point)(*self.init_args, **self.init_kwargs)
-            self._model = in_mode(cast_module(made.to(device), self.precision), self.training)
+        self._draws_on_device = device.type != "cpu"
+        constructor = getattr(module, spec.entry_point)
+        self.init_args, self.init_kwargs = constructor_arguments.split(get_init_inputs(), constructor)
+        self._model = self._made(constructor)
         self._replaced = _replace_constants(self._model, seed) if spec.secret_constants else {}
         if self._replaced:
             cast_module(self._model, self.precision)  # the replaced values are rounded as well
         self.gradients = self._gradients(spec)
-        #: True if nothing that the first call shows is missing: its outputs, or the buffers that it changes.
-        self._is_known = self.gradients is None and not self.training
+        #: What a call shows and later calls need: which state calls change, and the outputs that have gradients.
+        self._knows_state, self._knows_outputs = False, self.gradients is None
         #: The floating-point outputs without their memory, once there has been one.
         self._outputs: list[torch.Tensor] = []
         self._precise_model: torch.nn.Module | None = None
         self._has_precise = True
-        self._draws_on_device = device.type != "cpu"
         self.timed = self._called(self._model)
         self._entry_point = spec.entry_point
+
+    def know(self, buffers: Sequence[str]) -> None:
+        self.buffers[:] = buffers
+        self._knows_state = True
 
     def make_ready(self, form: TimedForm) -> None:
         if form.baseline_code:
             self.timed = self._called(self._library_model(form.baseline_code))
-        elif form.is_compiled:
-            compiled = torch.compile(self._model, mode=_COMPILE_MODES[form.backend])
-            self.timed = self._called(self._model, compiled)
+            return
+        compiled = torch.compile(self._model, mode=_COMPILE_MODES[form.backend]) if form.is_compiled else None
+        self.timed = self._called(self._model, compiled)
+
+    def _made(self, constructor: Callable[..., Any]) -> torch.nn.Module:
+        """Construct a module as the candidate's is constructed. Its arguments stay as they are."""
+        seeding.seed(self._device, self.init_seed)
+        with torch.no_grad(), filling.by_device(self._device):
+            made = constructor(*copy.deepcopy(list(self.init_args)), **copy.deepcopy(self.init_kwargs))
+            placed = modules.placed(made, self._device, self.precision, self._blank)
+        module: torch.nn.Module = in_mode(placed, self.training)
+        return module
+
+    def _blank(self) -> Sequence[Any]:
+        """Return arguments of zeros for a call that materialises lazy modules, and seed the generators for it."""
+        structure, tensors = tree.flatten(list(self._drawn(self.init_seed)))
+        blank = modules.blank(structure, [tree.describe(tensor) for tensor in tensors], self._device)
+        seeding.seed(self._device, self.init_seed)
+        return blank
 
     def _library_model(self, source: str) -> Any:
         """Return the module of a library baseline, made as the reference is, with the reference's values by name."""
@@ -88,19 +107,18 @@ class _KernelBenchProblem(Problem):
         unload_with(self, module)
         if not hasattr(module, self._entry_point):
             raise AttributeError(f"the library baseline defines no {self._entry_point}")
-        seeding.seed(self._device, self.init_seed)
-        with torch.no_grad(), filling.by_device(self._device):
-            made = getattr(module, self._entry_point)(*self.init_args, **self.init_kwargs)
-            model = in_mode(cast_module(made.to(self._device), self.precision), self.training)
+        model = self._made(getattr(module, self._entry_point))
+        with torch.no_grad():
             ours = tree.dense_state(self._model)
             for name, tensor in tree.dense_state(model).items():
                 if name in ours and (ours[name].shape, ours[name].dtype) == (tensor.shape, tensor.dtype):
-                    raw(tensor).copy_(raw(ours[name]))
+                    small_floats.raw(tensor).copy_(small_floats.raw(ours[name]))
         return model
 
     def _called(self, model: torch.nn.Module, compiled: Any = None) -> Callable[..., Any]:
         """Return what is called: a model or its compiled form, with gradients and buffers if they are compared."""
-        return whole_call(model, self.gradients, self.buffers if self.training else None, compiled)
+        buffers = None if self._knows_state and not self.buffers else self.buffers
+        return whole_call(model, self.gradients, buffers, compiled)
 
     def _gradients(self, spec: ProblemSpec) -> Gradients | None:
         """Return the gradients that the request asks for, or the inputs by `requires_grad`."""
@@ -115,32 +133,62 @@ class _KernelBenchProblem(Problem):
         return Gradients(wanted if any(wanted) else [], names)
 
     def inputs(self, trial: int, seed: int) -> tuple[Any, ...]:
-        made = self._draw(seed)
-        if not isinstance(made, list | tuple):
-            raise TypeError(f"get_inputs() returned a {type(made).__name__}, not a list")
-        drawn = tuple(cast(to_device(value, self._device), self.precision) for value in made)
+        drawn = self._drawn(seed)
         if self.gradients is not None:
             drawn = detached(drawn)
-        if not self._is_known:
+        if not (self._knows_state and self._knows_outputs):
             self._look(drawn, seed)
         return drawn if self.gradients is None else (*drawn, *self._cotangents(seed))
 
+    def _drawn(self, seed: int) -> tuple[Any, ...]:
+        made = self._draw(seed)
+        if not isinstance(made, list | tuple):
+            raise TypeError(f"get_inputs() returned a {type(made).__name__}, not a list")
+        return tuple(cast(to_device(value, self._device), self.precision) for value in made)
+
     def _look(self, drawn: tuple[Any, ...], seed: int) -> None:
-        """Call the reference once, to see the form of its outputs, and in training mode which buffers it changes."""
-        before: dict[str, torch.Tensor] = {}
-        if self.training:
-            buffers = self._model.named_buffers()
-            before = {name: each for name, each in buffers if each.layout is torch.strided and not each.is_quantized}
-        seeding.seed(self._device, seed)
-        with torch.no_grad():
-            found = WithBuffers(self._model, list(before), self._model)(*copy.deepcopy(drawn))
-        if before:
-            self.buffers += [name for name, value in found["buffers"].items() if not same_bytes(value, before[name])]
-            found = found["output"]
-        if self.gradients is not None:
-            self._outputs = [output.to("meta") for output in floating(found)]
-            self.gradients.outputs = len(self._outputs)
-        self._is_known = True
+        """Call the reference, to see the form of its outputs, and on which state that calls change answers depend.
+
+        Raises ReferenceFailure.
+        """
+        structure, tensors = tree.flatten(list(drawn))
+
+        def call(other: bool = False) -> Any:
+            copies = [small_floats.cloned(tensor.detach()) for tensor in tensors]
+            arguments = tree.rebuild(structure, copies, self._device)
+            if other:
+                arguments = detached(self._drawn(seed ^ _OTHER_SEED))
+            seeding.seed(self._device, seed ^ _OTHER_SEED if other else seed)
+            with torch.no_grad():
+                return self._model(*arguments)
+
+        try:
+            snapshot = None if self._knows_state else Snapshot(self._model, self._file)
+            found = call()
+            if self.gradients is not None:
+                self._outputs = [output.to("meta") for output in floating(found)]
+                self.gradients.outputs = len(self._outputs)
+            del found
+            if snapshot is not None:
+                self.know(self._names_of_state(snapshot, call))
+        except BaseException as error:
+            raise ReferenceFailure("reference", error) from error
+        self._knows_outputs = True
+
+    def _names_of_state(self, snapshot: Snapshot, call: Callable[[bool], Any]) -> list[str]:
+        """Return the names of the tensors that every call must find as they were first. Raises StatefulReferenceError."""
+        changed = snapshot.changed()
+        if lost := [place for place in changed if not place.can_be_restored]:
+            raise StatefulReferenceError(lost)
+        own = [name for name, _ in self._model.named_buffers()] if self.training else []
+        always = [place for place in changed if place.name in own]
+        culprits: list[Place] = []
+        if len(always) < len(changed):
+            culprits = Dependence(snapshot, call, [place.key for place in always]).culprits()
+        snapshot.restore()
+        if unnamed := [place for place in culprits if not place.name]:
+            raise StatefulReferenceError(unnamed)
+        return list(dict.fromkeys(place.name for place in (*always, *culprits)))
 
     def _cotangents(self, seed: int) -> list[torch.Tensor]:
         """Draw gradients of the outputs."""
@@ -227,7 +275,7 @@ def _replace_constants(model: torch.nn.Module, seed: int) -> dict[str, torch.Ten
         for name, tensor in tree.dense_state(model).items():
             if (
                 not tensor.is_floating_point()
-                or is_coded(tensor.dtype)
+                or small_floats.is_coded(tensor.dtype)
                 or tensor.numel() < 2
                 or not bool((tensor == tensor.reshape(-1)[0]).all())
             ):
@@ -247,15 +295,6 @@ def _functions(
     if not found:
         return module.get_inputs, get_init_inputs
     return found[number].applied(module.get_inputs), found[number].applied(get_init_inputs)
-
-
-def _split(made: Any) -> tuple[Sequence[Any], dict[str, Any]]:
-    if not isinstance(made, list | tuple):
-        raise TypeError(f"get_init_inputs() returned a {type(made).__name__}, not a list")
-    match made:
-        case [list() | tuple() as positional, dict() as keywords]:
-            return list(positional), dict(keywords)
-    return list(made), {}
 
 
 def _to_double(value: Any) -> Any:
@@ -283,7 +322,7 @@ class KernelBenchToolkit(Toolkit):
         module = run_source(spec.reference_code)
         get_inputs, get_init_inputs = _functions(module, workloads.of_module(module, spec), spec.workload)
         with torch.device("meta"):
-            args, kwargs = _split(get_init_inputs())
+            args, kwargs = constructor_arguments.split(get_init_inputs(), getattr(module, spec.entry_point))
             return Sketch(args, kwargs, cast(get_inputs(), spec.precision), spec.precision, spec.training)
 
 

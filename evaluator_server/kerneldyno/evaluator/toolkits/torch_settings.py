@@ -151,6 +151,9 @@ class OwnSettingsProblem(Problem):
         self.workloads = problem.workloads
         self.cases, self.timed = problem.cases, problem.timed
 
+    def know(self, buffers: Sequence[str]) -> None:
+        self._problem.know(buffers)
+
     def make_ready(self, form: TimedForm) -> None:
         with self.settings.in_force():
             self._problem.make_ready(form)

@@ -279,6 +279,12 @@ def _explain(candidate: Candidate, built: BuiltProblem) -> None:
             " can allow that; if it does not, look for a mistake"
         )
         record.find("S23", pb.Finding.SEVERITY_INFO, evidence)
+    if built.problem.buffers and not built.problem.training:
+        evidence = (
+            f"the reference's calls change {', '.join(built.problem.buffers)[:200]}, and its answers depend on that: the"
+            " values after a call are part of the answer, in tensors of the candidate with the same names"
+        )
+        record.find("S29", pb.Finding.SEVERITY_INFO, evidence)
     missing = len(built.problem.constants) - record.parameters_perturbed
     if missing > 0:
         evidence = (

@@ -12,7 +12,7 @@ import asyncio
 import signal
 import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Hashable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -90,13 +90,16 @@ class ReferenceRunner(Side):
             self._nothing.popitem(last=False)
         return bursts
 
-    async def build(self, spec: EvalSpec, seed: int) -> None:
-        """Build the reference in the runner and call it once. Raises ReferenceFailure, RunnerStartError."""
+    async def build(self, spec: EvalSpec, seed: int, buffers: Sequence[str]) -> None:
+        """Build the reference in the runner and call it once. Raises ReferenceFailure, RunnerStartError.
+
+        `seed` and `buffers` are those of the problem that gives the expected answers.
+        """
         self.is_checked = bool(spec.timing.form.baseline_code)
         if self.is_checked:  # the requester's program has the limits that the candidate has
             self.limit = min(_BUILD_SECONDS, spec.candidate.limits.compile + spec.candidate.limits.timing)
         order = {"op": "build", "problem": spec.problem.to_plain(), "form": spec.timing.form.to_plain(), "seed": seed}
-        answer = await self.ask(order)
+        answer = await self.ask({**order, "buffers": list(buffers)})
         self.timed = answer["timed"] is True
 
     async def prepare_nothing(self, structure: Any, specs: tuple[tree.TensorSpec, ...]) -> None:
@@ -225,7 +228,7 @@ class References:
         side = ReferenceRunner(self._device, self._pool.lease, runner, sizes)
         try:
             await side.open_arenas(sizes, memory_bytes=built.footprint.reference_limit(sizes))
-            await side.build(spec, built.seed)
+            await side.build(spec, built.seed, built.problem.buffers)
             await side.settle(self._processors.chosen)
             async with self._pool.lease.work():  # between leases, which stop and resume all runners that are not parked
                 await runner.park()
