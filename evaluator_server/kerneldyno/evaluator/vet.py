@@ -28,6 +28,7 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 
 from .devices import open_device
 from .devices.base import Device
+from .judge.comparison.structures import same
 from .judge.problems import trial
 from .judge.problems.examination import Examination, examine, right, surviving
 from .judge.problems.mutants import MUTANTS, Mutant
@@ -286,7 +287,7 @@ def _look_for_randomness(report: Report, problem: Problem, spec: EvalSpec, devic
     ):
         arguments = current.inputs.arguments(current.inputs.master.clone(), device)
         structure, values = tree.flatten(problem.expected(0, arguments, seed))
-        if structure != current.expected.structure or not right(current, spec, values):
+        if not same(structure, current.expected.structure) or not right(current, spec, values):
             report.verdict, report.advice = RANDOM, why
             return
 

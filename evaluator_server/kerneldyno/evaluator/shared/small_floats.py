@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import torch
 
+from .plain_tensors import resolved
+
 #: Formats with a sign.
 _SIGNED = {
     getattr(torch, name)
@@ -41,8 +43,15 @@ def raw(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def cloned(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a copy of any tensor, also of formats that torch cannot copy."""
-    return raw(tensor).clone().view(tensor.dtype)
+    """Return a copy of any tensor, also of formats that torch cannot copy. Its memory holds its values."""
+    return resolved(raw(tensor).clone()).view(tensor.dtype)
+
+
+def equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return True if all elements of two tensors of one dtype are equal; torch cannot compare some formats."""
+    if one.is_complex():
+        one, other = (torch.view_as_real(each.resolve_conj()) for each in (one, other))
+    return bool(torch.equal(widened(one), widened(other)))
 
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:

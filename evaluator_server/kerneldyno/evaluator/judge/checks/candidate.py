@@ -120,8 +120,8 @@ class Candidate(Side):
     async def construct(self, problem: Problem) -> None:
         """Construct the callable in the runner, with the reference's parameters if those are secret."""
         try:
-            arguments, tensors = tree.flatten(list(problem.init_args))
-            keywords, more = tree.flatten(problem.init_kwargs)
+            arguments, tensors = tree.flatten(list(problem.init_args), are_arguments=True)
+            keywords, more = tree.flatten(problem.init_kwargs, are_arguments=True)
             if tensors or more:
                 raise tree.UnsupportedValueError("a tensor; pass shapes and build tensors in the constructor")
         except tree.UnsupportedValueError as error:

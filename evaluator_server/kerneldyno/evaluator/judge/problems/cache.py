@@ -252,7 +252,8 @@ class Problems:
         traits: list[Trait] | None = None
         if footprint.is_large and problem.cases is None:
             values = [leaf.value for leaf in first.expected.leaves]
-            excerpt = find(problem, device, inputs, values, first.seed, footprint.inputs + footprint.working)
+            nbytes = footprint.inputs + footprint.working
+            excerpt = find(problem, device, inputs, first.expected.structure, values, first.seed, nbytes)
             if excerpt is not None:
                 examined = Excerpted(problem, excerpt)
                 traits = [trait(tensor) for tensor in inputs.tensors()]

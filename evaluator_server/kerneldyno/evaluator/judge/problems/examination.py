@@ -23,6 +23,7 @@ from ...shared.spec import EvalSpec
 from ...toolkits import Problem, ReferenceFailure
 from ..comparison.compare import Expected, compare, is_measured
 from ..comparison.rules import relative_tolerance
+from ..comparison.structures import same
 from ..results import verdict
 from . import stress, trial
 from .inputs import Vary
@@ -131,7 +132,7 @@ def _varies(problem: Problem, spec: EvalSpec, device: Device, nominal: trial.Tri
     """Return True if answers differ between draws. Two counts or two indices may be the same by chance."""
     answers = itertools.chain([other], (trial.prepare(problem, spec, device, 0) for _ in range(_DRAWS)))
     return any(
-        answer.expected.structure != nominal.expected.structure
+        not same(answer.expected.structure, nominal.expected.structure)
         or not right(nominal, spec, [leaf.value for leaf in answer.expected.leaves])
         for answer in answers
     )
@@ -255,7 +256,7 @@ def materials(problem: Problem, device: Device, this: trial.Trial, other: trial.
         for view, tensor in zip(tree.views(region, this.inputs.specs), tensors, strict=True):
             small_floats.raw(view).copy_(small_floats.raw(small_floats.narrowed(tensor, view.dtype)))
         _, values = tree.flatten(problem.expected(0, this.inputs.arguments(region, device), this.seed))
-        return _plain(values)
+        return _plain([tree.resolved(value) for value in values])
 
     return Material(
         _plain(this.inputs.tensors()),
@@ -309,7 +310,7 @@ def right(this: trial.Trial, spec: EvalSpec, leaves: Sequence[torch.Tensor]) -> 
             for leaf in wanted
             for glance in [_glance(leaf.value)]
         ]
-        if not _matches(Expected(this.expected.structure, few), spec, [_glance(leaf) for leaf in leaves]):
+        if not _matches(replace(this.expected, leaves=few), spec, [_glance(leaf) for leaf in leaves]):
             return False
     return _matches(this.expected, spec, leaves)
 

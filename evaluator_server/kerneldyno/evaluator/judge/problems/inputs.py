@@ -50,7 +50,7 @@ def draw(
     """Draw one input set from fresh entropy, `into` a region of zeros if given. Raises ReferenceFailure."""
     seed = secrets.randbits(31)
     try:
-        structure, tensors = tree.flatten(list(problem.inputs(number, seed)))
+        structure, tensors = tree.flatten(list(problem.inputs(number, seed)), are_arguments=True)
         specs = [tree.describe(tensor) for tensor in tensors]
         _, nbytes = tree.layout(specs)
         if into is None:
