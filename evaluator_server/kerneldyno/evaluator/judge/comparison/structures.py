@@ -160,13 +160,13 @@ def _difference(expected: Any, got: Any, walk: _Walk, where: str) -> Mismatch | 
 
 def _of_kind(kind: str, content: Any, got: Any, walk: _Walk, where: str) -> Mismatch | None:
     """Compare with what stands for a value that JSON does not have."""
-    found = _content(got, kind)
+    wanted, found = kind, _content(got, kind)
     if kind == "tuple" and found is None:
         found = _unnamed(_content(got, "namedtuple"))
     elif kind == "namedtuple" and found is None:
         kind, content, found = "tuple", _unnamed(content), _content(got, "tuple")
     if found is None:
-        return _other_kind({kind: content}, got, where)
+        return _other_kind({wanted: content}, got, where)
     match kind:
         case "tensor" if type(found) is int:
             walk.renumbered = walk.renumbered or (where if found != content else "")

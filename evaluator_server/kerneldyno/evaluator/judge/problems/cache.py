@@ -24,7 +24,7 @@ from ...toolkits.torch_settings import TorchSettings, build
 from ..memory.footprint import WITH_PRECISE, Footprint
 from ..memory.surplus import most_ahead
 from ..runners.lease import Lease
-from . import trial
+from . import forms, trial
 from .cases import with_all_cases
 from .counting import Counted, count
 from .examination import Examination, examine
@@ -234,6 +234,7 @@ class Problems:
         with device.measured() as used:
             # Measure nothing of the answer here. How large answers are compared is decided later.
             first = trial.answer(problem, spec, device, 0, inputs, trial.UNJUDGED)
+        forms.require_same_form(problem, device, first)
         working = 2 * (inputs.set_bytes + first.slot_bytes)
         if used.peak is not None:  # the copy of the inputs does not belong to the reference
             working = max(first.slot_bytes, used.peak - inputs.set_bytes)
@@ -258,8 +259,13 @@ class Problems:
                 examined = Excerpted(problem, excerpt)
                 traits = [trait(tensor) for tensor in inputs.tensors()]
         spares = excerpt is not None and not first.mutates
+        outputs = first.slot_bytes
         del first, inputs
         examination = examine(examined, spec, device, traits)
+        if problem.cases is None:
+            if excerpt is None:
+                examination.sizes.seen.add(outputs)
+            footprint = replace(footprint, outputs=examination.sizes.room(outputs))
         method = trial.Method(excerpt, self._own_precision(examined, spec, counted))
         return BuiltProblem(problem, examination, footprint, method, spares, problem.settings, seed, counted=counted)
 

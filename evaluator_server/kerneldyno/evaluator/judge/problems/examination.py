@@ -26,6 +26,7 @@ from ..comparison.rules import relative_tolerance
 from ..comparison.structures import same
 from ..results import verdict
 from . import stress, trial
+from .forms import OutputSizes
 from .inputs import Vary
 from .mutants import MUTANTS, Material, Mutant
 from .tiers import BITS
@@ -56,6 +57,8 @@ class Examination:
     held: list[stress.Stress] = field(default_factory=list)
     #: For each leaf of the output, whether its noise can be measured on nominal inputs.
     noise_known: list[bool] = field(default_factory=list)
+    #: The sizes of the outputs of its trials.
+    sizes: OutputSizes = field(default_factory=OutputSizes)
     #: True if different draws have different right answers, by the problem's own tolerance.
     varies: bool = True
     #: Names of the mutants that pass nominal trials, and of those that pass all trials.
@@ -97,6 +100,7 @@ def examine(
     nominal = trial.prepare(problem, spec, device, 0)
     traits = traits or [stress.trait(tensor) for tensor in nominal.inputs.tensors()]
     found = Examination(list(traits), spec.precision)
+    found.sizes.note(nominal)
     found.noise_known = [leaf.noise_known for leaf in nominal.expected.leaves]
     if problem.cases is not None:
         return found
@@ -118,6 +122,7 @@ def _look_for_weakness(
 ) -> list[Mutant]:
     """Return the mutants that pass a nominal trial."""
     other = trial.prepare(problem, spec, device, 0, like=nominal.expected)  # only its values are used
+    found.sizes.note(other)
     if [leaf.spec for leaf in other.expected.leaves] != [leaf.spec for leaf in nominal.expected.leaves]:
         return []  # outputs have varying shapes: nothing to compare with
     found.varies = _varies(problem, spec, device, nominal, other)
@@ -211,13 +216,15 @@ def _stressed(
     """Return a trial under a stress, or None if the reference fails on it or is not finite. See `answer` for `like`."""
     vary = found.vary(candidate, device)
     try:
-        return trial.prepare(problem, spec, device, 0, vary, like=like, must_be_finite=True)
+        prepared = trial.prepare(problem, spec, device, 0, vary, like=like, must_be_finite=True)
     except ReferenceFailure as failure:
         if failure.lacked_memory:
             raise  # lack of memory says nothing about the stress
         return None
     except (ValueError, trial.NotFiniteError):
         return None
+    found.sizes.note(prepared)
+    return prepared
 
 
 def surviving(
