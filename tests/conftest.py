@@ -32,6 +32,8 @@ _TOGETHER: dict[str, tuple[str, ...]] = {
         "tests/evaluator/test_parameters.py",
         "tests/evaluator/test_reference_backend.py",
         "tests/evaluator/test_torch_settings.py",
+        "tests/evaluator/test_value_properties.py",
+        "tests/evaluator/test_values.py",
         "tests/rewards/test_feedback_real.py",
     ),
 }

@@ -59,7 +59,7 @@ def widened(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.dtype in _PAIRS:
         codes = tensor.view(torch.uint8)
         table = torch.tensor([*_E2M1, *(-value for value in _E2M1)], device=tensor.device)
-        return torch.stack((table[(codes & 15).long()], table[(codes >> 4).long()]), -1).flatten(-2)
+        return _in_turn(table[(codes & 15).long()], table[(codes >> 4).long()])
     return tensor.float() if is_coded(tensor.dtype) else tensor
 
 
@@ -78,10 +78,16 @@ def codes(tensor: torch.Tensor) -> torch.Tensor:
     """
     bits = tensor.view(torch.uint8).to(torch.int16)
     if tensor.dtype in _PAIRS:
-        bits = torch.stack((bits & 15, bits >> 4), -1).flatten(-2)
+        bits = _in_turn(bits & 15, bits >> 4)
         return torch.where(bits < 8, bits, 8 - bits)
     places = bits if tensor.dtype in _SCALES else torch.where(bits < 128, bits, 128 - bits)
     return torch.where(torch.isfinite(tensor.float()), places, _ODD + _kind(tensor.float()))
+
+
+def _in_turn(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    """Return the elements of two tensors in turn, in twice as many columns; two elements for a single pair."""
+    pairs = torch.stack((first, second), -1)
+    return pairs.flatten(-2) if first.dim() else pairs
 
 
 def _kind(tensor: torch.Tensor) -> torch.Tensor:
