@@ -34,7 +34,7 @@ _ADVICE: tuple[tuple[type | tuple[type, ...], str], ...] = (
     ((set, frozenset), "a set has no order: use a sorted list"),
     ((bytes, bytearray, memoryview), "use a tensor of dtype torch.uint8"),
     (torch.nn.Module, "use its tensors"),
-    (type(torch.empty(0).untyped_storage()), "use a tensor"),
+    (torch.UntypedStorage, "use a tensor"),
     ((range, Iterable), "use a list of its parts: list(...)"),
 )
 _OTHERWISE = "use tensors, numbers, strings, None, lists, tuples, dicts, namedtuples and dataclasses"

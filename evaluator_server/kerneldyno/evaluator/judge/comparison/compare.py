@@ -285,7 +285,7 @@ def _compare_leaf(result: Comparison, name: str, leaf: Leaf, value: torch.Tensor
         if got.is_complex() or leaf.value.is_floating_point():
             same = (got == truth) | (torch.isnan(got) & torch.isnan(truth))
         else:  # integers may be equal as float64 and still differ
-            same = flat_value[start : start + _CHUNK] == flat_truth[start : start + _CHUNK]
+            same = _bits(flat_value[start : start + _CHUNK]) == _bits(flat_truth[start : start + _CHUNK])
             error = error.clamp_min(1.0)
         error = torch.where(same, 0.0, error)
         allowed = allowance.allowed(truth.abs())
@@ -343,6 +343,13 @@ def _too_coarse(
 def _bounds(leaf: Leaf, rule: ToleranceRule) -> Bounds:
     """Return the errors allowed for the elements of `leaf`."""
     return bounds(rule, leaf.value.dtype, leaf.typical, leaf.noise)
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """Return integers as signed ones of their size: torch can do little with unsigned ones. Bools stay as they are."""
+    if tensor.dtype is torch.bool:
+        return tensor
+    return tensor.view({1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.dtype.itemsize])
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
