@@ -81,11 +81,12 @@ class Expected:
         dtypes = [leaf.spec.torch_dtype for leaf in self.leaves if is_measured(leaf.value)]
         return max(dtypes, key=relative_tolerance, default=torch.float32)
 
-    def name_of(self, index: int) -> str:
-        """Return the name of a leaf in results."""
+    @property
+    def names(self) -> list[str]:
+        """Return the name of each leaf in results."""
         if named := gradients.names(self.structure):
-            return named[index]
-        return "output" if len(self.leaves) == 1 else f"output[{index}]"
+            return named
+        return ["output"] if len(self.leaves) == 1 else [f"output[{index}]" for index in range(len(self.leaves))]
 
     def as_noisy_as(self, other: Expected) -> Expected:
         """Return this with the noise of another answer.
@@ -230,19 +231,19 @@ def compare(
         detail = f"{len(specs)} tensors are described, expected {len(expected.leaves)}"
         result.mismatch = Mismatch("output", "structure", detail)
         return result
+    names = expected.names
     for index, (leaf, spec) in enumerate(zip(expected.leaves, specs, strict=True)):
-        name = expected.name_of(index)
         for kind, got, wanted in (
             ("shape", spec.shape, leaf.spec.shape),
             ("dtype", spec.dtype, leaf.spec.dtype),
             ("device", spec.on_device, leaf.spec.on_device),
         ):
             if got != wanted:
-                result.mismatch = Mismatch(name, kind, f"{kind} {got}, expected {wanted}")
+                result.mismatch = Mismatch(names[index], kind, f"{kind} {got}, expected {wanted}")
                 return result
     # Outputs before gradients and buffers, which depend on them.
-    for index in sorted(range(len(expected.leaves)), key=lambda at: not expected.name_of(at).startswith("output")):
-        _compare_leaf(result, expected.name_of(index), expected.leaves[index], values[index], rule)
+    for index in sorted(range(len(names)), key=lambda at: not names[at].startswith("output")):
+        _compare_leaf(result, names[index], expected.leaves[index], values[index], rule)
         if result.mismatch:
             return result
     return result
