@@ -34,6 +34,8 @@ _TOGETHER: dict[str, tuple[str, ...]] = {
         "tests/evaluator/test_stateful_references.py",
         "tests/evaluator/test_torch_settings.py",
         "tests/evaluator/test_unusual_modules.py",
+        "tests/evaluator/test_value_properties.py",
+        "tests/evaluator/test_values.py",
         "tests/rewards/test_feedback_real.py",
     ),
 }

@@ -14,6 +14,7 @@ import torch
 
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.devices.cpu import CpuDevice
+from kerneldyno.evaluator.judge.comparison import structures
 from kerneldyno.evaluator.judge.memory import footprint
 from kerneldyno.evaluator.judge.problems import excerpt as excerpt_module
 from kerneldyno.evaluator.judge.problems import trial
@@ -44,6 +45,18 @@ WHOLE = {
     "a scan along the batch": "torch.cumsum(x, dim=0)",
     "neighbours": "x + x.roll(1, 0)",
     "the other way round": "x.T.contiguous()",
+}
+#: Outputs that are not only tensors, or have no elements, and whether rows of them depend on their own rows only.
+OTHERS = {
+    "a number": ("int((x > 0.5).sum())", False),
+    "a number beside rows": ("(x * 2, int((x > 0.5).sum()))", False),
+    "a float beside rows": ("{'sum': float(x.sum()), 'rows': x @ self.w}", False),
+    "a constant beside rows": ("(x * 2, 3)", True),
+    "nothing": ("None", False),
+    "rows without elements": ("x[:, :0]", True),
+    "complex halves": ("torch.complex(x, -x).to(torch.complex32)", True),
+    "as many rows as there are": ("x[x[:, 0] > 0.5]", False),
+    "a mean without a row of its own": ("(x.square().mean(), float(x.mean()))", False),
 }
 
 REFERENCE = """
@@ -114,6 +127,38 @@ async def test_rows_that_depend_on_their_own_rows_only_are_told_by_some(name: st
 async def test_others_are_never_taken_for_such(name: str) -> None:
     built = await meet(spec_for(WHOLE[name]))
     assert built.method.excerpt is None or not built.method.excerpt.separable
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+@pytest.mark.parametrize("name", OTHERS)
+async def test_outputs_that_are_not_only_tensors(name: str) -> None:
+    body, separable = OTHERS[name]
+    spec = spec_for(body)
+    built = await meet(spec)
+    assert built.footprint.is_large
+    assert built.method.excerpt is not None
+    assert built.method.excerpt.separable is separable
+    for kind in (None, *built.examination.held):
+        current = built.prepare(spec, CPU, 0, kind)
+        assert is_right(current, spec, answer_of(current))
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.complex32, torch.int8, torch.bool])
+async def test_square_inputs_of_formats_that_torch_cannot_compare(dtype: torch.dtype) -> None:
+    reference = REFERENCE.format(body="x.float() * 2" if not dtype.is_complex else "x.to(torch.complex64) * 2")
+    reference = reference.replace("torch.rand(96, 40)", f"torch.rand(96, 96).mul(9).sub(4).relu().to({dtype})")
+    built = await meet(spec_for("", reference=reference))
+    assert built.method.excerpt is not None
+    assert built.method.excerpt.separable
+
+
+async def test_a_float_of_a_large_problem_may_be_off_by_rounding() -> None:
+    """There is no float64 run of all of it. Another run on moved inputs shows the noise."""
+    spec = spec_for("(x.cumsum(0), float(x[0].prod()))")
+    current = (await meet(spec)).prepare(spec, CPU, 0)
+    (value,) = structures.floats(current.expected.structure)
+    assert 0 < current.expected.number_noise[0] < 1e-4 * abs(value)
 
 
 @pytest.mark.parametrize("name", [*SEPARABLE, *WHOLE])

@@ -118,7 +118,7 @@ def test_a_call_returns_buffers_and_gives_them_their_values_again() -> None:
         assert found["output"].tolist() == [4, 5], "the output is the buffer itself, so it must be copied"
         assert (found["buffers"]["missing"], found["buffers"]["none.calls"]) == (None, None)
         assert module.calls.tolist() == [3, 3]
-    assert gradients.names(tree.flatten(found)[0]) == ["output", "buffers['calls']"]
+    assert gradients.names(tree.flatten(found)[0]) == ["buffers['calls']", "output"]
 
 
 @pytest.mark.pure
@@ -159,10 +159,10 @@ def test_gradients_and_buffers_together() -> None:
         found = call(torch.randn(5, 3), torch.ones(5, 3))
     assert found["buffers"]["num_batches_tracked"] == 1
     wanted = [
-        "output",
+        *(f"buffers['{name}']" for name in sorted(names)),
         "input_gradients[0]",
+        "output",
         "parameter_gradients['weight']",
-        *(f"buffers['{name}']" for name in names),
     ]
     assert gradients.names(tree.flatten(found)[0]) == wanted
 

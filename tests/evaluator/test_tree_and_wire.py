@@ -28,6 +28,42 @@ def test_round_trip(value: Any) -> None:
     assert str(back) == str(value)
 
 
+@pytest.mark.parametrize(("view", "left"), [((3, 4), 44), ((2, 5), 36), ((0, 3), 0)])
+def test_tensors_need_the_memory_of_all_their_elements(view: tuple[int, int], left: int) -> None:
+    tensor = torch.zeros(12).as_strided(view, (4, 1))
+    needed = 4 * (4 * (view[0] - 1) + view[1]) if view[0] else 0
+    tensor.untyped_storage().resize_(needed)
+    tree.flatten(tensor)
+    tensor.untyped_storage().resize_(left)
+    if needed == left:
+        tree.flatten(tensor)
+        return
+    with pytest.raises(tree.UnsupportedValueError, match=f"need {needed} bytes, and {left} are left"):
+        tree.flatten(tensor)
+
+
+def test_only_sketches_may_be_without_memory() -> None:
+    tensor = torch.zeros(3, device="meta")
+    assert tree.flatten([tensor], is_sketch=True)[1] == [tensor]
+    with pytest.raises(tree.UnsupportedValueError, match="meta"):
+        tree.flatten([tensor])
+
+
+def test_tensors_in_dicts_are_numbered_by_their_keys() -> None:
+    one, other = torch.zeros(1), torch.ones(1)
+    structure, tensors = tree.flatten({"b": one, "a": other})
+    assert (structure, tensors) == ({"dict": [["b", {"tensor": 1}], ["a", {"tensor": 0}]]}, [other, one])
+    assert list(tree.rebuild(structure, tensors, CPU)) == ["b", "a"]
+    assert list(tree.mapped({"b": one, "a": other}, torch.Tensor.neg)) == ["b", "a"]
+
+
+@pytest.mark.parametrize("value", [["x" * 16 * 9_998], [0] * 9_999, ["x" * 15] * 9_999])
+def test_values_have_at_most_so_many_parts(value: Any) -> None:
+    tree.flatten(value)
+    with pytest.raises(tree.UnsupportedValueError, match="more than 10000 parts"):
+        tree.flatten([*value, *[0] * 3])
+
+
 @pytest.mark.parametrize("value", [object(), {1, 2}, lambda: None, b"bytes"])
 def test_unsupported_values_are_named(value: Any) -> None:
     with pytest.raises(tree.UnsupportedValueError, match=type(value).__name__):

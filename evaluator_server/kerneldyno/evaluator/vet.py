@@ -27,6 +27,7 @@ from kerneldyno.rpc.source import without_mark
 
 from .devices import open_device
 from .devices.base import Device
+from .judge.comparison.structures import same
 from .judge.problems import trial
 from .judge.problems.examination import Examination, examine, right, surviving
 from .judge.problems.mutants import MUTANTS, Mutant
@@ -277,7 +278,7 @@ def _look_for_randomness(report: Report, problem: RunningProblem, spec: EvalSpec
         (secrets.randbits(31), "the reference draws random numbers: only candidates that draw the same ones are right"),
     ):
         again = current.inputs.answered_by(problem, 0, seed)
-        if again.structure != current.expected.structure or not right(current, spec, again.values):
+        if not same(again.structure, current.expected.structure) or not right(current, spec, again.values):
             report.verdict, report.advice = RANDOM, why
             return
 

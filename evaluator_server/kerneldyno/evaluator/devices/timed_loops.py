@@ -181,7 +181,8 @@ def _follows(stale: list[torch.Tensor], made: list[torch.Tensor], wanted: list[t
 
 def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
     wide = torch.complex128 if one.is_complex() else torch.float64
-    difference = (one.to(wide) - other.to(wide)).nan_to_num(0.0, 0.0, 0.0)
+    left, right = (small_floats.widened(each).to(wide) for each in (one, other))
+    difference = (left - right).nan_to_num(0.0, 0.0, 0.0)
     return float(torch.linalg.vector_norm(difference))
 
 

@@ -283,7 +283,9 @@ class Lane:
         candidate = Candidate(spec, context.device, context.pool.lease, runner, record, limits)
         self._candidate = candidate
         form = trials[0].inputs
-        sizes = replace(sizes, structure=form.structure, specs=form.specs, slot_bytes=trials[0].slot_bytes)
+        sizes = replace(
+            sizes, structure=form.structure, specs=form.specs, slot_bytes=max(sizes.slot_bytes, trials[0].slot_bytes)
+        )
         await candidate.open_for(built.problem, trials, sizes)
         self._enter(pb.STAGE_LOADING)
         await candidate.load(built.problem.symbol, self._libraries)

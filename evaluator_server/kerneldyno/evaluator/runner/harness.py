@@ -226,8 +226,9 @@ class _Harness:
             assert self._station is not None
             structure, returned = self._station.store(result, 0)
             for slot, earlier in enumerate(self._earlier, 1):
-                # torch refuses to read a tensor that one of its CUDA graphs has overwritten.
-                with contextlib.suppress(RuntimeError):
+                # torch refuses to read a tensor that one of its CUDA graphs has overwritten, and the candidate may have
+                # changed an output into something that cannot be stored.
+                with contextlib.suppress(RuntimeError, tree.UnsupportedValueError):
                     self._station.store(earlier, slot)
             self._device.synchronize()
         self._earlier.appendleft(result)
@@ -395,7 +396,9 @@ class _Harness:
         """Fill free memory that later outputs may get with 0xFF (NaN or -1), so that it holds no useful values."""
         if not self._earlier:
             return
-        _, tensors = tree.flatten(self._earlier[0])
+        tensors: list[torch.Tensor] = []
+        with contextlib.suppress(tree.UnsupportedValueError):  # the candidate has changed it since
+            _, tensors = tree.flatten(self._earlier[0])
         blocks = [
             torch.empty(tensor.numel() * tensor.element_size(), dtype=torch.uint8, device=tensor.device).fill_(0xFF)
             for tensor in tensors

@@ -122,7 +122,7 @@ class _Server:
         specs = [tree.TensorSpec.from_json(spec) for spec in order["specs"]]
         tensors = tree.views(self._arenas[INBOX], specs)
         found = self._ready.precise(order["structure"], tensors, order["seed"], order["bits"])
-        return None if found is None else self._give(found)
+        return None if found is None else {"structure": found[0], **self._give(found[1])}
 
     def do_count(self, order: wire.Frame) -> wire.Frame:
         """Count what a call on what lies in the inbox consists of."""

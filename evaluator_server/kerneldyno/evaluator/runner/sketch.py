@@ -28,7 +28,7 @@ def _sketch(spec: ProblemSpec) -> dict[str, Any] | None:
             return None
         args, tensors = tree.flatten(list(made.init_args))
         kwargs, more = tree.flatten(made.init_kwargs)
-        inputs, shapes = tree.flatten(list(made.inputs))
+        inputs, shapes = tree.flatten(list(made.inputs), is_sketch=True)
     except Exception:  # the judge will report it
         return None
     if tensors or more:

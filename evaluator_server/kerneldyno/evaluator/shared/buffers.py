@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from . import small_floats
+from . import small_floats, tree
 from .gradients import Differentiated, Gradients
 
 
@@ -121,12 +121,9 @@ def _find(module: Any, name: str) -> _Place | None:
 
 def _apart(value: Any, storages: set[int]) -> Any:
     """Return a value with copies of its tensors that lie in one of these storages, since that memory will change."""
-    if isinstance(value, torch.Tensor):
-        shares = value.layout is torch.strided and value.untyped_storage().data_ptr() in storages
-        return small_floats.cloned(value) if shares else value
-    if isinstance(value, list | tuple):
-        parts = [_apart(part, storages) for part in value]
-        return parts if isinstance(value, list) else tuple(parts)
-    if isinstance(value, dict):
-        return {key: _apart(part, storages) for key, part in value.items()}
-    return value
+
+    def apart(tensor: torch.Tensor) -> torch.Tensor:
+        shares = tensor.layout is torch.strided and tensor.untyped_storage().data_ptr() in storages
+        return small_floats.cloned(tensor) if shares else tensor
+
+    return tree.mapped(value, apart)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
-from . import small_floats
+from . import small_floats, tree
 from .enums import Precision
 from .pieces import pieces
 
@@ -29,13 +29,9 @@ _E4M3 = torch.float8_e4m3fn
 
 def cast(value: Any, precision: int) -> Any:
     """Return `value` with every floating-point tensor in it cast. Tensors of eight bits or fewer stay as they are."""
-    if isinstance(value, torch.Tensor):
-        return _cast(value, precision) if precision and _is_cast(value) else value
-    if isinstance(value, list | tuple):
-        return type(value)(cast(part, precision) for part in value)
-    if isinstance(value, dict):
-        return {key: cast(part, precision) for key, part in value.items()}
-    return value
+    if not precision:
+        return value
+    return tree.mapped(value, lambda tensor: _cast(tensor, precision) if _is_cast(tensor) else tensor)
 
 
 def cast_module(module: torch.nn.Module, precision: int) -> torch.nn.Module:

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from . import tree
+
 #: The parts of an answer that has more than the output.
 _GRADIENTS = ["input_gradients", "parameter_gradients"]
 _ANSWERS = (["output", *_GRADIENTS], ["output", "buffers"], ["output", *_GRADIENTS, "buffers"])
@@ -85,52 +87,47 @@ def names(structure: Any) -> list[str]:
     """
     match structure:
         case {"dict": pairs} if [title for title, _ in pairs] in _ANSWERS:
-            return [name for title, part in pairs for name in _paths(title, part)]
+            named = sorted(each for title, part in pairs for each in _paths(title, part))
+            return [name for _, name in named]
     return []
 
 
-def _paths(name: str, structure: Any) -> list[str]:
+def _paths(name: str, structure: Any) -> list[tuple[int, str]]:
+    """Return number and name of each tensor in a structure."""
     if isinstance(structure, list):
         return [path for at, part in enumerate(structure) for path in _paths(f"{name}[{at}]", part)]
     match structure:
-        case {"tensor": _}:
-            return [name]
+        case {"tensor": number}:
+            return [(number, name)]
         case {"tuple": parts}:
             return _paths(name, parts)
         case {"dict": pairs}:
             return [path for key, part in pairs for path in _paths(f"{name}[{key!r}]", part)]
+        case {"namedtuple": [_, named]} | {"dataclass": [_, named]}:
+            return [path for field, part in named for path in _paths(f"{name}.{field}", part)]
     return []
 
 
 def floating(value: Any) -> list[torch.Tensor]:
-    """Return the floating-point tensors in a value, in order."""
+    """Return the floating-point tensors in a value, in the order in which `tree.flatten` numbers them."""
     if isinstance(value, torch.Tensor):
         return [value] if value.is_floating_point() else []
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    return [tensor for part in parts for tensor in floating(part)]
+    return [tensor for part in tree.parts(value) for tensor in floating(part)]
 
 
 def _as_leaves(value: Any, wanted: list[bool], leaves: list[torch.Tensor]) -> Any:
     """Return `value` with new leaves of the graph for its floating-point tensors, and add these to `leaves`."""
-    if isinstance(value, torch.Tensor):
-        if not value.is_floating_point():
-            return value
+
+    def leaf(tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_floating_point():
+            return tensor
         at = len(leaves)
-        leaves.append(value.detach().requires_grad_(not wanted or (at < len(wanted) and wanted[at])))
+        leaves.append(tensor.detach().requires_grad_(not wanted or (at < len(wanted) and wanted[at])))
         return leaves[-1]
-    if isinstance(value, list | tuple):
-        return type(value)(_as_leaves(part, wanted, leaves) for part in value)
-    if isinstance(value, dict):
-        return {key: _as_leaves(part, wanted, leaves) for key, part in value.items()}
-    return value
+
+    return tree.mapped(value, leaf)
 
 
 def detached(value: Any) -> Any:
     """Return a value with its tensors outside of any graph."""
-    if isinstance(value, torch.Tensor):
-        return value.detach()
-    if isinstance(value, list | tuple):
-        return type(value)(detached(part) for part in value)
-    if isinstance(value, dict):
-        return {key: detached(part) for key, part in value.items()}
-    return value
+    return tree.mapped(value, torch.Tensor.detach)

@@ -121,8 +121,8 @@ class RunningProblem(ABC):
     @abstractmethod
     def precise(
         self, structure: Any, tensors: Sequence[torch.Tensor], seed: int, bits: int | None = None
-    ) -> list[torch.Tensor] | None:
-        """Return the tensors of the answer in float64, or None if the reference has no such form.
+    ) -> tuple[Any, list[torch.Tensor]] | None:
+        """Return structure and tensors of the answer in float64, or None if the reference has no such form.
 
         With `bits`, its parameters are rounded to that many mantissa bits; the caller has rounded the inputs. Raises
         whatever the reference raises, and OutOfMemoryError.

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import torch
 
+from .plain_tensors import resolved
+
 #: Formats with a sign.
 _SIGNED = {
     getattr(torch, name)
@@ -41,8 +43,15 @@ def raw(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def cloned(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a copy of any tensor, also of formats that torch cannot copy."""
-    return raw(tensor).clone().view(tensor.dtype)
+    """Return a copy of any tensor, also of formats that torch cannot copy. Its memory holds its values."""
+    return resolved(raw(tensor).clone()).view(tensor.dtype)
+
+
+def equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return True if all elements of two tensors of one dtype are equal; torch cannot compare some formats."""
+    if one.is_complex():
+        one, other = (torch.view_as_real(each.resolve_conj()) for each in (one, other))
+    return bool(torch.equal(widened(one), widened(other)))
 
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:
@@ -50,7 +59,7 @@ def widened(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.dtype in _PAIRS:
         codes = tensor.view(torch.uint8)
         table = torch.tensor([*_E2M1, *(-value for value in _E2M1)], device=tensor.device)
-        return torch.stack((table[(codes & 15).long()], table[(codes >> 4).long()]), -1).flatten(-2)
+        return _in_turn(table[(codes & 15).long()], table[(codes >> 4).long()])
     return tensor.float() if is_coded(tensor.dtype) else tensor
 
 
@@ -69,10 +78,16 @@ def codes(tensor: torch.Tensor) -> torch.Tensor:
     """
     bits = tensor.view(torch.uint8).to(torch.int16)
     if tensor.dtype in _PAIRS:
-        bits = torch.stack((bits & 15, bits >> 4), -1).flatten(-2)
+        bits = _in_turn(bits & 15, bits >> 4)
         return torch.where(bits < 8, bits, 8 - bits)
     places = bits if tensor.dtype in _SCALES else torch.where(bits < 128, bits, 128 - bits)
     return torch.where(torch.isfinite(tensor.float()), places, _ODD + _kind(tensor.float()))
+
+
+def _in_turn(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    """Return the elements of two tensors in turn, in twice as many columns; two elements for a single pair."""
+    pairs = torch.stack((first, second), -1)
+    return pairs.flatten(-2) if first.dim() else pairs
 
 
 def _kind(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,8 +1,8 @@
 """Arguments and results as JSON, with descriptions of tensors: values pass between judge and runner without pickle.
 
-`flatten` splits a value into a JSON structure and its tensors; `rebuild` reverses this. `layout` computes the places of
-tensors in an arena, by the same rule on both sides. The judge compares structures from a runner; it never rebuilds
-them.
+`flatten` splits a value into a JSON structure and its tensors (`values.py` says which values); `rebuild` reverses this.
+`layout` computes the places of tensors in an arena, by the same rule on both sides. The judge compares structures from
+a runner; it never rebuilds them.
 """
 
 from __future__ import annotations
@@ -13,16 +13,34 @@ from typing import Any
 
 import torch
 
+from .plain_tensors import NotPlainTensorError, UnsupportedValueError, require_plain, resolved
+from .values import flatten, mapped, numbers, ordered, parts, rebuild
+
+__all__ = [
+    "ALIGNMENT",
+    "NotPlainTensorError",
+    "TensorSpec",
+    "UnsupportedValueError",
+    "checksum",
+    "dense_state",
+    "describe",
+    "flatten",
+    "is_dense",
+    "layout",
+    "mapped",
+    "numbers",
+    "ordered",
+    "parts",
+    "position",
+    "rebuild",
+    "require_plain",
+    "resolved",
+    "stacked",
+    "views",
+]
+
 #: Alignment of each tensor in an arena, in bytes: the same as cudaMalloc's, so that kernels get the usual alignment.
 ALIGNMENT = 256
-
-
-class UnsupportedValueError(TypeError):
-    """A value of a type that cannot pass between judge and runner."""
-
-
-class NotPlainTensorError(UnsupportedValueError):
-    """A tensor that may run code when it is used: of a subclass, or an instance with its own methods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,102 +152,6 @@ def checksum(tensor: torch.Tensor) -> int:
     tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.dtype.itemsize]
     return int(tensor.detach().contiguous().view(whole).sum(dtype=torch.int64)) if tensor.numel() else 0
-
-
-def flatten(value: Any) -> tuple[Any, list[torch.Tensor]]:
-    """Split `value` into a JSON structure and its tensors.
-
-    Returns:
-        The structure, in which indices stand for tensors, and the tensors in this order.
-
-    Raises:
-        UnsupportedValueError: The value contains something that cannot pass between judge and runner.
-    """
-    tensors: list[torch.Tensor] = []
-    return _take_apart(value, tensors, 0), tensors
-
-
-# Not a closure of `flatten`: a closure that calls itself by name is part of a reference cycle, together with everything
-# it holds. Every output of a timed call would then stay in memory until the cyclic collector runs.
-def _take_apart(item: Any, tensors: list[torch.Tensor], depth: int) -> Any:
-    if depth > 32:
-        raise UnsupportedValueError("nested deeper than 32 levels")
-    if item is None or isinstance(item, bool | int | float | str):
-        return item
-    if isinstance(item, torch.Tensor):
-        _require_plain(item)
-        tensors.append(item)
-        return {"tensor": len(tensors) - 1}
-    if isinstance(item, list):
-        return [_take_apart(part, tensors, depth + 1) for part in item]
-    if isinstance(item, tuple):
-        return {"tuple": [_take_apart(part, tensors, depth + 1) for part in item]}
-    if isinstance(item, dict):
-        pairs = [
-            [_take_apart(key, tensors, depth + 1), _take_apart(part, tensors, depth + 1)] for key, part in item.items()
-        ]
-        return {"dict": pairs}
-    if isinstance(item, torch.dtype):
-        return {"dtype": str(item).removeprefix("torch.")}
-    if isinstance(item, torch.device):
-        return {"device": item.type}
-    if hasattr(item, "item") and getattr(item, "ndim", None) == 0:  # NumPy scalars
-        return _take_apart(item.item(), tensors, depth + 1)
-    raise UnsupportedValueError(
-        f"a value of type {type(item).__name__}; use tensors, numbers, strings, None, lists, tuples and dicts"
-    )
-
-
-def _require_plain(tensor: torch.Tensor) -> None:
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-        raise NotPlainTensorError(f"a tensor of class {type(tensor).__name__}; return plain tensors")
-    if any(callable(value) for value in tensor.__dict__.values()):
-        raise NotPlainTensorError("a tensor with methods of its own; return plain tensors")
-    if tensor.layout is not torch.strided:
-        raise UnsupportedValueError(f"a tensor of layout {tensor.layout}; use strided ones")
-
-
-def rebuild(structure: Any, tensors: Sequence[torch.Tensor], device: torch.device) -> Any:
-    """Return the value that `flatten` split, with `tensors` in place of its tensors."""
-    if isinstance(structure, list):
-        return [rebuild(part, tensors, device) for part in structure]
-    if not isinstance(structure, dict):
-        return structure
-    ((kind, content),) = structure.items()
-    if kind == "tensor":
-        return tensors[content]
-    if kind == "tuple":
-        return tuple(rebuild(part, tensors, device) for part in content)
-    if kind == "dict":
-        return {rebuild(key, tensors, device): rebuild(part, tensors, device) for key, part in content}
-    if kind == "dtype":
-        return getattr(torch, content)
-    return device if content != "cpu" else torch.device("cpu")
-
-
-def numbers(structure: Any) -> list[int]:
-    """Return the numbers of the tensors in a structure, in its order.
-
-    Raises UnsupportedValueError if `flatten` cannot have made it; somebody may have sent it.
-    """
-    if structure is None or isinstance(structure, bool | int | float | str):
-        return []
-    if isinstance(structure, list):
-        return [number for part in structure for number in numbers(part)]
-    match structure:
-        case {"tensor": int(number), **rest} if not rest and type(number) is int:
-            return [number]
-        case {"tuple": [*parts], **rest} if not rest:
-            return [number for part in parts for number in numbers(part)]
-        case {"dict": [*pairs], **rest} if not rest and all(
-            isinstance(pair, list) and len(pair) == 2 for pair in pairs
-        ):
-            return [number for pair in pairs for part in pair for number in numbers(part)]
-        case {"dtype": str(name), **rest} if not rest and isinstance(getattr(torch, name, None), torch.dtype):
-            return []
-        case {"device": str(), **rest} if not rest:
-            return []
-    raise UnsupportedValueError("a structure that no value has")
 
 
 def layout(specs: Sequence[TensorSpec]) -> tuple[list[int], int]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from ..shared import tree
 from ..shared.gradients import Gradients
 from ..shared.reference_failure import REFERENCE_FILE, ReferenceFailure
 from ..shared.spec import ProblemSpec, TimedForm
@@ -174,11 +175,8 @@ def _unload(name: str, filename: str) -> None:
 
 
 def to_device(value: Any, device: torch.device) -> Any:
-    """Return `value` with every tensor in it moved to `device`."""
-    if isinstance(value, torch.Tensor):
-        return value.to(device)
-    if isinstance(value, list | tuple):
-        return type(value)(to_device(part, device) for part in value)
-    if isinstance(value, dict):
-        return {key: to_device(part, device) for key, part in value.items()}
-    return value
+    """Return `value` with every tensor in it moved to `device`.
+
+    Raises UnsupportedValueError for a tensor that cannot pass to a candidate.
+    """
+    return tree.mapped(value, lambda tensor: tree.require_plain(tensor).to(device))

@@ -212,7 +212,7 @@ class _KernelBenchProblem(Problem):
     def input_bytes(self) -> int | None:
         try:
             with torch.device("meta"):
-                _, tensors = tree.flatten(cast(list(self._get_inputs()), self.precision))
+                _, tensors = tree.flatten(cast(list(self._get_inputs()), self.precision), is_sketch=True)
         except Exception:  # it needs values, or NumPy
             return None
         return tree.layout([tree.describe(tensor) for tensor in tensors])[1]
@@ -298,13 +298,7 @@ def _functions(
 
 
 def _to_double(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.double() if value.is_floating_point() else value
-    if isinstance(value, list | tuple):
-        return type(value)(_to_double(part) for part in value)
-    if isinstance(value, dict):
-        return {key: _to_double(part) for key, part in value.items()}
-    return value
+    return tree.mapped(value, lambda tensor: tensor.double() if tensor.is_floating_point() else tensor)
 
 
 class KernelBenchToolkit(Toolkit):

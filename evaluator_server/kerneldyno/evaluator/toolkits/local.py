@@ -41,8 +41,8 @@ class LocalProblem(RunningProblem):
         self.init_seed, self.precision, self.training = problem.init_seed, problem.precision, problem.training
         self.workloads, self.cases = problem.workloads, problem.cases
         with _named("build", "get_init_inputs()"):
-            self.init_args, positional = tree.flatten(list(problem.init_args))
-            self.init_kwargs, named = tree.flatten(problem.init_kwargs)
+            self.init_args, positional = tree.flatten(list(problem.init_args), are_arguments=True)
+            self.init_kwargs, named = tree.flatten(problem.init_kwargs, are_arguments=True)
             if positional or named:
                 raise tree.UnsupportedValueError("a tensor; pass shapes and build tensors in the constructor")
         self.constants = problem.state()
@@ -61,7 +61,7 @@ class LocalProblem(RunningProblem):
 
     def draw(self, number: int, seed: int) -> tuple[Any, list[torch.Tensor]]:
         with _named("inputs", "get_inputs()"):
-            return tree.flatten(list(self._problem.inputs(number, seed)))
+            return tree.flatten(list(self._problem.inputs(number, seed)), are_arguments=True)
 
     def draw_sets(
         self, numbers: Sequence[int], seeds: Sequence[int], specs: Sequence[tree.TensorSpec], into: torch.Tensor
@@ -92,18 +92,21 @@ class LocalProblem(RunningProblem):
             returned, values = tree.flatten(self._problem.expected(number, arguments, seed))
             first, last = region.data_ptr(), region.data_ptr() + region.numel()
             aliased = any(first <= value.data_ptr() < last for value in values)
-            values = [small_floats.cloned(value.detach()) for value in values]
+            values = [small_floats.cloned(tree.resolved(value.detach())) for value in values]
             if measured:
                 self._device.synchronize()
         return Answer(returned, values, region._version != version, aliased, None if used is None else used.peak)
 
     def precise(
         self, structure: Any, tensors: Sequence[torch.Tensor], seed: int, bits: int | None = None
-    ) -> list[torch.Tensor] | None:
+    ) -> tuple[Any, list[torch.Tensor]] | None:
         arguments = tree.rebuild(structure, tensors, self._device.torch_device)
         problem = self._problem
         result = problem.precise(arguments, seed) if bits is None else problem.precise_at(arguments, seed, bits)
-        return None if result is None else [value.detach() for value in tree.flatten(result)[1]]
+        if result is None:
+            return None
+        returned, values = tree.flatten(result)
+        return returned, [tree.resolved(value.detach()) for value in values]
 
     def count(self, structure: Any, specs: Sequence[tree.TensorSpec], region: torch.Tensor, seed: int) -> Counted:
         arguments = tree.rebuild(structure, tree.views(region, specs), self._device.torch_device)

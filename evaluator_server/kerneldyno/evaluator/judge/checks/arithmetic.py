@@ -115,7 +115,7 @@ def unlike_rounding(
             continue
         least = relative_tolerance(leaf.value.dtype)
         if said := _unlike(problem, device, current, precision, index, value, least):
-            return Mismatch(current.expected.name_of(index), "precision", said)
+            return Mismatch(current.expected.names[index], "precision", said)
     return None
 
 

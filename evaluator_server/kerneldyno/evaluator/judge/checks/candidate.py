@@ -198,7 +198,11 @@ class Candidate(Side):
         """
         station = self.station
         inputs = trial.inputs
-        if inputs.set_bytes > station.arena.numel() or trial.slot_bytes > station.outputs.shape[1]:
+        if not self.has_room(trial):
+            room = station.outputs.shape[1]
+            said = f"the reference returned an output of {trial.slot_bytes} bytes, and {room} were enough at first"
+            raise ReferenceFailure("reference", ValueError(said))
+        if inputs.set_bytes > station.arena.numel():
             raise ReferenceFailure("inputs", ValueError("get_inputs() returned larger inputs than the first time"))
         async with self._lease.work():
             if not trial.staged:
@@ -212,6 +216,10 @@ class Candidate(Side):
         called = read_call(await self.ask(order))
         self.quickest_call = min(self.quickest_call, called.seconds)
         return called
+
+    def has_room(self, trial: Trial) -> bool:
+        """Return True if the answer to a trial fits into a slot; its size may depend on the inputs."""
+        return trial.slot_bytes <= self.station.outputs.shape[1]
 
     def outside(self, trial: Trial) -> str:
         """Return what the last call wrote to the arena outside of the inputs of `trial`; "" if it wrote nothing there.

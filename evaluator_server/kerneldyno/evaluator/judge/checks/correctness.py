@@ -110,12 +110,16 @@ async def _draw(
     number: int,
     problems: Problems,
 ) -> trial.Trial | None:
-    """Prepare one trial; None if the reference fails on stressed inputs of a kind that it usually tolerates."""
-    for _ in range(_REDRAWS):
+    """Prepare one trial; None if the reference fails on stressed inputs of a kind that it usually tolerates.
+
+    Draw again if the answer is larger than there is room for, since its size may depend on the inputs.
+    """
+    for left in reversed(range(_REDRAWS)):
         current = await problems.execute(
-            lambda: built.prepare(candidate.spec, candidate.device, number, kind, candidate.stage_inputs),
+            lambda: built.prepare(candidate.spec, candidate.device, number, kind, candidate.stage_inputs)
         )
-        if kind is None or built.examination.can_tell(current.expected):
+        fits = candidate.has_room(current) or (kind is None and not left)  # or else the call says what is wrong
+        if fits and (kind is None or built.examination.can_tell(current.expected)):
             current.stress = kind
             return current
     return None

@@ -55,7 +55,7 @@ def explained(
     views = tree.views(slot, [leaf.spec for leaf in expected.leaves])
     wrong = _wrong(expected, views, spec)
     total, few = sum(view.numel() for view in views), sum(int(each.sum()) for each in wrong)
-    if not wrong or (few > _FEW * total and not all(map(_in_few_rows, wrong))):
+    if not few or (few > _FEW * total and not all(map(_in_few_rows, wrong))):
         return ""
     if current.block is not None and (found := _rows(built, spec, device, current, number, views, wrong)) is not None:
         current, views = found

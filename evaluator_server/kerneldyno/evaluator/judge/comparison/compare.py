@@ -26,6 +26,7 @@ from ...shared.tree import TensorSpec, describe, position
 from .by_code import compare_codes
 from .evidence import Comparison, Mismatch
 from .rules import Bounds, bounds, relative_tolerance
+from .structures import Precision, difference
 
 #: Multiples of the error of rounded operands that are allowed: for a single element (times the factor above), and for
 #: the root mean square of all.
@@ -70,12 +71,21 @@ class Expected:
 
     structure: Any
     leaves: Sequence[Leaf]
+    #: The noise of each float in the structure (`structures.floats`).
+    number_noise: Sequence[float] = ()
 
-    def name_of(self, index: int) -> str:
-        """Return the name of a leaf in results."""
+    @property
+    def number_dtype(self) -> torch.dtype:
+        """Return the dtype by whose rule floats are compared: the coarsest of the output's tensors, or else float32."""
+        dtypes = [leaf.spec.torch_dtype for leaf in self.leaves if is_measured(leaf.value)]
+        return max(dtypes, key=relative_tolerance, default=torch.float32)
+
+    @property
+    def names(self) -> list[str]:
+        """Return the name of each leaf in results."""
         if named := gradients.names(self.structure):
-            return named[index]
-        return "output" if len(self.leaves) == 1 else f"output[{index}]"
+            return named
+        return ["output"] if len(self.leaves) == 1 else [f"output[{index}]" for index in range(len(self.leaves))]
 
     def as_noisy_as(self, other: Expected) -> Expected:
         """Return this with the noise of another answer.
@@ -85,7 +95,8 @@ class Expected:
         if len(self.leaves) != len(other.leaves):
             return self
         pairs = zip(self.leaves, other.leaves, strict=True)
-        return Expected(self.structure, [replace(leaf, noise=like.noise * (1 + like.has_twin)) for leaf, like in pairs])
+        leaves = [replace(leaf, noise=like.noise * (1 + like.has_twin)) for leaf, like in pairs]
+        return Expected(self.structure, leaves, [2 * noise for noise in other.number_noise])
 
     def outline(self) -> Expected:
         """Return this without the tensors: what outputs look like, and how noisy they are."""
@@ -93,11 +104,11 @@ class Expected:
         leaves = [
             replace(leaf, value=nothing, truth=torch.empty(0) if leaf.has_twin else nothing) for leaf in self.leaves
         ]
-        return Expected(self.structure, leaves)
+        return replace(self, leaves=leaves)
 
     def element_by_element(self) -> Expected:
         """Return this without knowledge about all elements together, which holds only for inputs like the timed ones."""
-        return Expected(self.structure, [replace(leaf, rounding=0.0) for leaf in self.leaves])
+        return replace(self, leaves=[replace(leaf, rounding=0.0) for leaf in self.leaves])
 
 
 def expect(
@@ -211,27 +222,27 @@ def compare(
 ) -> Comparison:
     """Compare a returned value, described by `structure` and `specs` and stored in `values`, with `expected`."""
     result = Comparison()
-    difference = _structural_difference(expected.structure, structure, "output")
-    if difference:
-        result.mismatch = difference
+    precision = Precision(rule, expected.number_dtype, expected.number_noise)
+    result.mismatch = difference(expected.structure, structure, precision)
+    if result.mismatch:
         return result
     if len(specs) != len(expected.leaves):  # an honest harness describes all tensors of its structure
         detail = f"{len(specs)} tensors are described, expected {len(expected.leaves)}"
         result.mismatch = Mismatch("output", "structure", detail)
         return result
+    names = expected.names
     for index, (leaf, spec) in enumerate(zip(expected.leaves, specs, strict=True)):
-        name = expected.name_of(index)
         for kind, got, wanted in (
             ("shape", spec.shape, leaf.spec.shape),
             ("dtype", spec.dtype, leaf.spec.dtype),
             ("device", spec.on_device, leaf.spec.on_device),
         ):
             if got != wanted:
-                result.mismatch = Mismatch(name, kind, f"{kind} {got}, expected {wanted}")
+                result.mismatch = Mismatch(names[index], kind, f"{kind} {got}, expected {wanted}")
                 return result
-    for index, leaf in enumerate(expected.leaves):
-        name = expected.name_of(index)
-        _compare_leaf(result, name, leaf, values[index], rule)
+    # Outputs before gradients and buffers, which depend on them.
+    for index in sorted(range(len(names)), key=lambda at: not names[at].startswith("output")):
+        _compare_leaf(result, names[index], expected.leaves[index], values[index], rule)
         if result.mismatch:
             return result
     return result
@@ -242,58 +253,6 @@ def beyond(leaf: Leaf, value: torch.Tensor, rule: ToleranceRule) -> torch.Tensor
     truth = leaf.truth.double()
     error = (value.double() - truth).abs_()
     return ~((error <= _bounds(leaf, rule).allowed(truth.abs())) | (value == leaf.value))
-
-
-def _structural_difference(expected: Any, got: Any, where: str) -> Mismatch | None:
-    """Return the first difference between two flattened structures, or None."""
-    if isinstance(expected, bool | str) or expected is None or isinstance(got, bool | str) or got is None:
-        if expected == got and type(expected) is type(got):
-            return None
-        return Mismatch(where, "structure", f"{where} is {_name(got)}, expected {_name(expected)}")
-    if isinstance(expected, int | float) and isinstance(got, int | float):
-        if _is_close(expected, got):
-            return None
-        return Mismatch(where, "values", f"{where} is a wrong number")
-    if isinstance(expected, list) and isinstance(got, list):
-        if len(expected) != len(got):
-            return Mismatch(where, "structure", f"{where} has {len(got)} parts, expected {len(expected)}")
-        for index, (left, right) in enumerate(zip(expected, got, strict=True)):
-            found = _structural_difference(left, right, f"{where}[{index}]")
-            if found:
-                return found
-        return None
-    if isinstance(expected, dict) and isinstance(got, dict) and expected.keys() == got.keys():
-        (kind,) = expected
-        if kind in ("tensor", "dtype", "device"):
-            return None if expected == got else Mismatch(where, "structure", f"{where} differs in structure")
-        if kind == "dict" and (keys := _names(expected[kind])) and keys == _names(got[kind]):
-            parts = zip(keys, expected[kind], got[kind], strict=True)
-            differing = (
-                _structural_difference(left, right, f"{where}[{key!r}]") for key, (_, left), (_, right) in parts
-            )
-            return next(filter(None, differing), None)
-        return _structural_difference(expected[kind], got[kind], where)
-    return Mismatch(where, "structure", f"{where} is {_name(got)}, expected {_name(expected)}")
-
-
-def _names(pairs: Any) -> list[str]:
-    """Return the keys of a flattened dict, or nothing if they are not all strings. A runner may have sent anything."""
-    if not isinstance(pairs, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
-        return []
-    return [key for key, _ in pairs] if all(isinstance(key, str) for key, _ in pairs) else []
-
-
-def _is_close(expected: float, got: float) -> bool:
-    try:
-        return math.isclose(expected, got, rel_tol=1e-4, abs_tol=1e-6)
-    except OverflowError:  # an integer too large for a float
-        return expected == got
-
-
-def _name(structure: Any) -> str:
-    if isinstance(structure, dict) and len(structure) == 1:
-        return f"a {next(iter(structure))}"
-    return "None" if structure is None else f"a {type(structure).__name__}"
 
 
 def _compare_leaf(result: Comparison, name: str, leaf: Leaf, value: torch.Tensor, rule: ToleranceRule) -> None:
@@ -322,8 +281,13 @@ def _compare_leaf(result: Comparison, name: str, leaf: Leaf, value: torch.Tensor
     for start in range(0, total, _CHUNK):
         got = _wide(flat_value[start : start + _CHUNK])
         truth = _wide(flat_truth[start : start + _CHUNK])
-        same = (got == truth) | (torch.isnan(got) & torch.isnan(truth))
-        error = torch.where(same, 0.0, (got - truth).abs())
+        error = (got - truth).abs()
+        if got.is_complex() or leaf.value.is_floating_point():
+            same = (got == truth) | (torch.isnan(got) & torch.isnan(truth))
+        else:  # integers may be equal as float64 and still differ
+            same = _bits(flat_value[start : start + _CHUNK]) == _bits(flat_truth[start : start + _CHUNK])
+            error = error.clamp_min(1.0)
+        error = torch.where(same, 0.0, error)
         allowed = allowance.allowed(truth.abs())
         # A difference that is not finite counts as the largest error. If the truth itself is not finite, only `same` is
         # right.
@@ -381,6 +345,13 @@ def _bounds(leaf: Leaf, rule: ToleranceRule) -> Bounds:
     return bounds(rule, leaf.value.dtype, leaf.typical, leaf.noise)
 
 
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """Return integers as signed ones of their size: torch can do little with unsigned ones. Bools stay as they are."""
+    if tensor.dtype is torch.bool:
+        return tensor
+    return tensor.view({1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.dtype.itemsize])
+
+
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(torch.complex128) if tensor.is_complex() else tensor.double()
 
@@ -434,7 +405,7 @@ def _typical(root_mean_square: float, mean: float) -> float:
 def _all_within(result: Comparison, value: torch.Tensor, truth: torch.Tensor, bounds: tuple[float, float]) -> bool:
     """Return True if every element is certainly right, and note the errors. Otherwise the caller must compare fully."""
     if value.is_complex():
-        return bool(torch.equal(torch.view_as_real(value), torch.view_as_real(truth)))
+        return bool(torch.equal(*(torch.view_as_real(each.resolve_conj()) for each in (value, truth))))
     if not value.is_floating_point():
         return bool(torch.equal(value, truth))
     worst_error = worst_ratio = 0.0

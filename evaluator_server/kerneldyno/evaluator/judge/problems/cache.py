@@ -23,7 +23,7 @@ from ...shared.spec import EvalSpec
 from ..memory.footprint import CONTEXT_BYTES, WITH_PRECISE, Footprint
 from ..memory.surplus import most_ahead
 from ..runners.pool import Pool
-from . import trial
+from . import forms, trial
 from .asking import T, in_thread
 from .cases import with_all_cases
 from .examination import Examination, examine
@@ -253,6 +253,7 @@ class Problems:
         inputs = draw(problem, device, 0)
         # Compare nothing with the answer here. How large answers are compared is decided later.
         first = trial.answer(problem, spec, device, 0, inputs, trial.UNJUDGED, measured=True)
+        forms.require_same_form(problem, first)
         working = 2 * (inputs.set_bytes + first.slot_bytes) if first.peak is None else max(first.slot_bytes, first.peak)
         ahead = most_ahead(device, inputs.set_bytes, first.slot_bytes)
         footprint = Footprint(inputs.set_bytes, first.slot_bytes, working, problem.parameter_bytes, ahead)
@@ -268,13 +269,19 @@ class Problems:
         traits: list[Trait] | None = None
         if footprint.is_large and problem.cases is None:
             values = [leaf.value for leaf in first.expected.leaves]
-            excerpt = find(problem, device, inputs, values, first.seed, footprint.inputs + footprint.working)
+            nbytes = footprint.inputs + footprint.working
+            excerpt = find(problem, device, inputs, first.expected.structure, values, first.seed, nbytes)
             if excerpt is not None:
                 examined = Excerpted(problem, excerpt)
                 traits = [trait(tensor) for tensor in inputs.tensors()]
         spares = excerpt is not None and not first.mutates
+        outputs = first.slot_bytes
         del first, inputs
         examination = examine(examined, spec, device, traits)
+        if problem.cases is None:
+            if excerpt is None:
+                examination.sizes.seen.add(outputs)
+            footprint = replace(footprint, outputs=examination.sizes.room(outputs))
         method = trial.Method(excerpt, self._own_precision(examined, spec, counted))
         problem.limit(footprint.judged_at_most)
         held = problem.held_bytes

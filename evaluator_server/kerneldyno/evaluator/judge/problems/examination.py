@@ -24,8 +24,10 @@ from ...shared.running_problem import RunningProblem
 from ...shared.spec import EvalSpec
 from ..comparison.compare import Expected, compare, is_measured
 from ..comparison.rules import relative_tolerance
+from ..comparison.structures import same
 from ..results import verdict
 from . import stress, trial
+from .forms import OutputSizes
 from .inputs import Vary
 from .mutants import MUTANTS, Material, Mutant
 from .tiers import BITS
@@ -56,6 +58,8 @@ class Examination:
     held: list[stress.Stress] = field(default_factory=list)
     #: For each leaf of the output, whether its noise can be measured on nominal inputs.
     noise_known: list[bool] = field(default_factory=list)
+    #: The sizes of the outputs of its trials.
+    sizes: OutputSizes = field(default_factory=OutputSizes)
     #: True if different draws have different right answers, by the problem's own tolerance.
     varies: bool = True
     #: Names of the mutants that pass nominal trials, and of those that pass all trials.
@@ -97,6 +101,7 @@ def examine(
     nominal = trial.prepare(problem, spec, device, 0)
     traits = traits or [stress.trait(tensor) for tensor in nominal.inputs.tensors()]
     found = Examination(list(traits), spec.problem.precision)
+    found.sizes.note(nominal)
     found.noise_known = [leaf.noise_known for leaf in nominal.expected.leaves]
     if problem.cases is not None:
         return found
@@ -118,6 +123,7 @@ def _look_for_weakness(
 ) -> list[Mutant]:
     """Return the mutants that pass a nominal trial."""
     other = trial.prepare(problem, spec, device, 0, like=nominal.expected)  # only its values are used
+    found.sizes.note(other)
     if [leaf.spec for leaf in other.expected.leaves] != [leaf.spec for leaf in nominal.expected.leaves]:
         return []  # outputs have varying shapes: nothing to compare with
     found.varies = _varies(problem, spec, device, nominal, other)
@@ -132,7 +138,7 @@ def _varies(problem: RunningProblem, spec: EvalSpec, device: Device, nominal: tr
     """Return True if answers differ between draws. Two counts or two indices may be the same by chance."""
     answers = itertools.chain([other], (trial.prepare(problem, spec, device, 0) for _ in range(_DRAWS)))
     return any(
-        answer.expected.structure != nominal.expected.structure
+        not same(answer.expected.structure, nominal.expected.structure)
         or not right(nominal, spec, [leaf.value for leaf in answer.expected.leaves])
         for answer in answers
     )
@@ -212,13 +218,15 @@ def _stressed(
     """Return a trial under a stress, or None if the reference fails on it or is not finite. See `answer` for `like`."""
     vary = found.vary(candidate, device)
     try:
-        return trial.prepare(problem, spec, device, 0, vary, like=like, must_be_finite=True)
+        prepared = trial.prepare(problem, spec, device, 0, vary, like=like, must_be_finite=True)
     except ReferenceFailure as failure:
         if failure.lacked_memory:
             raise  # lack of memory says nothing about the stress
         return None
     except (ValueError, trial.NotFiniteError):
         return None
+    found.sizes.note(prepared)
+    return prepared
 
 
 def surviving(
@@ -310,7 +318,7 @@ def right(this: trial.Trial, spec: EvalSpec, leaves: Sequence[torch.Tensor]) -> 
             for leaf in wanted
             for glance in [_glance(leaf.value)]
         ]
-        if not _matches(Expected(this.expected.structure, few), spec, [_glance(leaf) for leaf in leaves]):
+        if not _matches(replace(this.expected, leaves=few), spec, [_glance(leaf) for leaf in leaves]):
             return False
     return _matches(this.expected, spec, leaves)
 

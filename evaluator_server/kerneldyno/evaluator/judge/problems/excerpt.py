@@ -21,6 +21,7 @@ from ...shared import small_floats, tree
 from ...shared.reference_failure import ReferenceFailure
 from ...shared.running_problem import Answer, Counted, Part, RunningProblem
 from ..comparison.compare import is_measured
+from ..comparison.structures import same
 from .inputs import Inputs
 
 #: Approximate size of an excerpt's inputs and of what the reference makes of them, in bytes.
@@ -59,7 +60,7 @@ class Excerpt:
         device = values[0].device
         sizes = torch.zeros(self.of, device=device)
         for value in values:
-            if is_measured(value):
+            if is_measured(value) and value.numel():
                 largest_of_each = torch.linalg.vector_norm(value.reshape(self.of, -1), math.inf, dim=1)
                 sizes = torch.maximum(sizes, largest_of_each.float().nan_to_num_(0.0))
         largest = torch.topk(sizes, (self.rows + 1) // 2).indices
@@ -108,7 +109,7 @@ class Excerpted(RunningProblem):
     def answer(self, *given: Any, **named: Any) -> Answer:
         return self._problem.answer(*given, **named)
 
-    def precise(self, *given: Any) -> list[torch.Tensor] | None:
+    def precise(self, *given: Any) -> tuple[Any, list[torch.Tensor]] | None:
         return self._problem.precise(*given)
 
     def count(self, *given: Any) -> Counted:
@@ -126,7 +127,13 @@ class Excerpted(RunningProblem):
 
 
 def find(
-    problem: RunningProblem, device: Device, inputs: Inputs, values: Sequence[torch.Tensor], seed: int, nbytes: int
+    problem: RunningProblem,
+    device: Device,
+    inputs: Inputs,
+    structure: Any,
+    values: Sequence[torch.Tensor],
+    seed: int,
+    nbytes: int,
 ) -> Excerpt | None:
     """Find how a problem can be cut. Return None if it cannot.
 
@@ -134,7 +141,8 @@ def find(
         problem: The problem.
         device: The device.
         inputs: One input set.
-        values: The reference's answer to it.
+        structure: The structure of the reference's answer to it.
+        values: The tensors of that answer.
         seed: The seed of that answer.
         nbytes: The memory that the whole problem takes, in bytes.
 
@@ -146,7 +154,8 @@ def find(
         rows = max(2 if of >= 4 else 1, min(of // 2, _BYTES * of // max(nbytes, 1)))
         excerpt = Excerpt(rows, of, cut)
         with contextlib.suppress(_UnlikeError):
-            if all(_holds(problem, device, inputs, values, seed, excerpt, start) for start in (0, of - rows)):
+            whole = structure, values
+            if all(_holds(problem, device, inputs, whole, seed, excerpt, start) for start in (0, of - rows)):
                 return Excerpt(rows, of, cut, separable=True)
             found = found or excerpt
     return found
@@ -180,23 +189,28 @@ def _cuts(inputs: Inputs, values: Sequence[torch.Tensor]) -> Iterator[tuple[int,
 
 
 def _is_symmetric(tensor: torch.Tensor) -> bool:
-    return tensor.dim() == 2 and tensor.shape[0] == tensor.shape[1] and bool(torch.equal(tensor, tensor.T))
+    return tensor.dim() == 2 and tensor.shape[0] == tensor.shape[1] and small_floats.equal(tensor, tensor.T)
 
 
 def _holds(
     problem: RunningProblem,
     device: Device,
     inputs: Inputs,
-    values: Sequence[torch.Tensor],
+    whole: tuple[Any, Sequence[torch.Tensor]],
     seed: int,
     excerpt: Excerpt,
     start: int,
 ) -> bool:
-    """Return True if an excerpt's answer is a part of the whole answer. Raises _UnlikeError."""
+    """Return True if an excerpt's answer is a part of the `whole` answer. Raises _UnlikeError.
+
+    A plain number is no part of anything: only one that is always the same leaves the answer separable.
+    """
+    structure, values = whole
     which = torch.arange(start, start + excerpt.rows, device=device.torch_device)
     part = excerpt.pick(inputs, which, device)
     try:
-        made = problem.answer(0, part.structure, part.specs, part.master, seed).values
+        returned = problem.answer(0, part.structure, part.specs, part.master, seed)
+        made_structure, made = returned.structure, returned.values
         device.synchronize()
     except ReferenceFailure as failure:
         if failure.lacked_memory:
@@ -206,7 +220,8 @@ def _holds(
         raise ReferenceFailure("reference", error) from error
     if len(made) != len(values) or any(one.dtype != other.dtype for one, other in zip(made, values, strict=True)):
         raise _UnlikeError
-    return all(_is_part(one, value, which, excerpt) for one, value in zip(made, values, strict=True))
+    parts = all(_is_part(one, value, which, excerpt) for one, value in zip(made, values, strict=True))
+    return bool(values) and parts and same(made_structure, structure)
 
 
 def _is_part(made: torch.Tensor, value: torch.Tensor, which: torch.Tensor, excerpt: Excerpt) -> bool:
@@ -214,7 +229,7 @@ def _is_part(made: torch.Tensor, value: torch.Tensor, which: torch.Tensor, excer
         return False
     rows = value.index_select(0, which)
     if not is_measured(rows):
-        return bool(torch.equal(small_floats.widened(made), small_floats.widened(rows)))
+        return small_floats.equal(made, rows)
     off, size = (made - rows).abs_().float(), rows.float()
     typical = float(size.square().mean().sqrt()) if size.numel() else 0.0
     return bool((off <= _ALIKE * (size.abs_() + typical)).all())

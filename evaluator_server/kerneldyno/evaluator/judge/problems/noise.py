@@ -7,8 +7,10 @@ call chooses, and conditioning.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -18,6 +20,7 @@ from ...shared.pieces import pieces
 from ...shared.precision import round_to
 from ...shared.running_problem import RunningProblem
 from ..comparison.compare import Expected, Leaf, chunks, differences, expect_like, is_measured
+from ..comparison.structures import rerun_noise
 from .inputs import Inputs
 from .tiers import BITS
 
@@ -77,11 +80,12 @@ def from_another_run(
     most = shake_of(values)
     least = torch.float32 if most == _SHAKE else torch.float64  # no wider than necessary: the inputs are large
     move = lambda part: shaken(part, most, torch.promote_types(part.dtype, least))  # noqa: E731
-    moved = _run(problem, number, inputs, seed, move)
+    moved_structure, moved = _run(problem, number, inputs, seed, move)
     again: Sequence[torch.Tensor] | None = None
+    coarse_structure: Any = None
     coarse: Sequence[torch.Tensor] = []
     if allowed in BITS:
-        coarse = _run(problem, number, inputs, seed, lambda part: round_to(part, BITS[allowed]))
+        coarse_structure, coarse = _run(problem, number, inputs, seed, lambda part: round_to(part, BITS[allowed]))
     leaves: list[Leaf] = []
     for at, value in enumerate(values):
         if not is_measured(value) or at >= len(moved) or moved[at].shape != value.shape:
@@ -91,9 +95,12 @@ def from_another_run(
         noise, relative = differences(moved[at], value, leaf.typical)
         known = relative <= STEP
         if not known:  # a step was crossed, unless the reference differs as much on the very same inputs
-            again = again or _run(problem, number, inputs, seed)
-            noise, relative = differences(again[at], value, leaf.typical)
-            known = 0 < relative <= _MOST_RANDOM
+            if again is None:
+                again = _run(problem, number, inputs, seed)[1]
+            known = at < len(again) and again[at].shape == value.shape
+            if known:
+                noise, relative = differences(again[at], value, leaf.typical)
+                known = 0 < relative <= _MOST_RANDOM
         rounding = 0.0
         if at < len(coarse) and coarse[at].shape == value.shape:
             # Parameters are not rounded here; rounding them would add as much again.
@@ -106,7 +113,10 @@ def from_another_run(
                 value, noise, relative_noise=relative, rounding=rounding, noise_known=known, typical=leaf.typical
             )
         )
-    return Expected(structure, leaves)
+    again_noise = rerun_noise(structure, moved_structure, STEP, _UNSEEN)
+    coarse_noise = rerun_noise(structure, coarse_structure, math.inf, _UNSEEN)
+    number_noise = [max(pair) for pair in itertools.zip_longest(again_noise, coarse_noise, fillvalue=0.0)]
+    return Expected(structure, leaves, number_noise)
 
 
 def _run(
@@ -115,15 +125,16 @@ def _run(
     inputs: Inputs,
     seed: int,
     change: Callable[[torch.Tensor], torch.Tensor] | None = None,
-) -> list[torch.Tensor]:
-    """Run the reference again, on changed inputs if `change` is given."""
+) -> tuple[Any, list[torch.Tensor]]:
+    """Run the reference again, on changed inputs if `change` is given. Return the structure and the tensors."""
     region = inputs.master.clone()
     if change is not None:
         for view in tree.views(region, inputs.specs):
             if is_measured(view):
                 for part in pieces(view):
                     part.copy_(change(part))
-    return problem.answer(number, inputs.structure, inputs.specs, region, seed).values
+    returned = problem.answer(number, inputs.structure, inputs.specs, region, seed)
+    return returned.structure, returned.values
 
 
 def _rms(one: torch.Tensor, other: torch.Tensor) -> float:

@@ -152,7 +152,7 @@ class ProblemProcess(RunningProblem):
 
     def precise(
         self, structure: Any, tensors: Sequence[torch.Tensor], seed: int, bits: int | None = None
-    ) -> list[torch.Tensor] | None:
+    ) -> tuple[Any, list[torch.Tensor]] | None:
         self._wake()
         specs = [tree.describe(tensor) for tensor in tensors]
         inbox = self._arena(INBOX, tree.layout(specs)[1])
@@ -166,7 +166,11 @@ class ProblemProcess(RunningProblem):
             if failure.lacked_memory:
                 raise torch.OutOfMemoryError(str(failure)) from failure
             raise
-        return None if said is None else [small_floats.cloned(value) for value in self._take(said)]
+        if said is None:
+            return None
+        values = [small_floats.cloned(value) for value in self._take(said)]
+        with self._suspicion():
+            return told.read_structure(said.get("structure"), len(values)), values
 
     def count(self, structure: Any, specs: Sequence[tree.TensorSpec], region: torch.Tensor, seed: int) -> Counted:
         self._wake()

@@ -24,6 +24,7 @@ from ...shared.running_problem import RunningProblem
 from ...shared.spec import EvalSpec
 from ..comparison.compare import Expected, all_finite, compare, expect, is_measured
 from ..comparison.evidence import Comparison
+from ..comparison.structures import floats, twin_noise
 from . import noise
 from .excerpt import Excerpt
 from .inputs import Inputs, Vary, draw
@@ -208,22 +209,24 @@ def _answered_precisely(
 ) -> Expected:
     """Make an Expected with a float64 twin of everything, or with another run if there is no twin or no memory."""
     try:
-        precise = _twin(problem, inputs, seed)
+        precise_structure, precise = _twin(problem, inputs, seed)
         if precise is not None:
             move = noise.shake_of(values)
             # The movement of outputs with their inputs is conditioning.
-            others = [_twin(problem, inputs, seed, lambda tensor: noise.shaken(tensor, move)) or []]
-            rounded: list[torch.Tensor] = []
+            moved = _twin(problem, inputs, seed, lambda tensor: noise.shaken(tensor, move))
+            rounded: tuple[Any, list[torch.Tensor] | None] = None, None
             most = noise.STEP
             if allowed:
                 bits = BITS[allowed]
-                rounded = _twin(problem, inputs, seed, lambda tensor: round_to(tensor, bits), bits) or []
+                rounded = _twin(problem, inputs, seed, lambda tensor: round_to(tensor, bits), bits)
                 most = math.inf
             device.synchronize()
-            return expect(structure, values, precise, others, rounded, most)
+            expected = expect(structure, values, precise, [moved[1] or []], rounded[1] or [], most)
+            number_noise = twin_noise(structure, precise_structure, [moved[0]], rounded[0], most)
+            return replace(expected, number_noise=number_noise)
     except torch.OutOfMemoryError:
         device.clear()
-    if not any(is_measured(value) for value in values):
+    if not any(is_measured(value) for value in values) and next(floats(structure), None) is None:
         return expect(structure, values, None)
     return noise.from_another_run(structure, values, problem, number, inputs, seed, allowed)
 
@@ -285,18 +288,19 @@ def twin_at(
     `change` replaces the rounding of the inputs. The reference's own parameters are rounded in any case.
     """
     bits = BITS[precision]
-    return _twin(problem, trial.inputs, trial.seed, change or (lambda tensor: round_to(tensor, bits)), bits)
+    return _twin(problem, trial.inputs, trial.seed, change or (lambda tensor: round_to(tensor, bits)), bits)[1]
 
 
 def _twin(
     problem: RunningProblem, inputs: Inputs, seed: int, change: Change | None = None, bits: int | None = None
-) -> list[torch.Tensor] | None:
-    """Return the float64 answer for inputs whose floating-point tensors went through `change`.
+) -> tuple[Any, list[torch.Tensor] | None]:
+    """Return structure and tensors of the float64 answer to inputs whose floating-point tensors went through `change`.
 
-    With `bits`, the reference's parameters are rounded to that many mantissa bits. Return None if there is no twin.
+    With `bits`, the reference's parameters are rounded to that many mantissa bits. Return (None, None) if there is no
+    twin.
     """
     tensors = [change(tensor) if change is not None and is_measured(tensor) else tensor for tensor in inputs.tensors()]
-    return problem.precise(inputs.structure, tensors, seed, bits)
+    return problem.precise(inputs.structure, tensors, seed, bits) or (None, None)
 
 
 def judge(
