@@ -1,7 +1,7 @@
 """The warden: one trusted process per runner that starts it, watches it, and ends it together with all its descendants.
 
-The zygote forks it. It talks to the judge on the control socket: the judge may send `stop`, `cont`, `baseline` and
-`kill`. At the end the warden reports the runner's exit status, peak memory and captured output in one frame `exit`. In
+The zygote forks it. It talks to the judge on the control socket: the judge may send `stop`, `cont`, `baseline`, `allow`
+and `kill`. At the end the warden reports the runner's exit status, peak memory and captured output in one frame `exit`. In
 a pid namespace the warden is process 1: no process inside can signal it, and when it ends, the kernel kills the others.
 The warden never reads the candidate's channel to the judge.
 """
@@ -112,7 +112,7 @@ def _fail(fds: list[int], error: OSError) -> int:
 
 def _group(delegated: Path | str, memory_bytes: int) -> cgroup.Group | None:
     """Make the runner's control group if possible, and record the outcome for the self-test."""
-    allowed = cgroup.Limits(memory_bytes + root.SCRATCH_BYTES + _RUNNER_BYTES, limits.MAX_TASKS)
+    allowed = cgroup.Limits(_group_bytes(memory_bytes), limits.MAX_TASKS)
     reason, group = delegated, None
     if isinstance(delegated, Path):
         try:
@@ -122,6 +122,11 @@ def _group(delegated: Path | str, memory_bytes: int) -> cgroup.Group | None:
     detail = f"memory.max {allowed.memory_bytes >> 20} MiB, pids.max {allowed.processes}" if group else str(reason)
     sandbox.raised["cgroup"] = Layer("cgroup", group is not None, detail)
     return group
+
+
+def _group_bytes(memory_bytes: int) -> int:
+    """Return what the group of a runner may use, whose candidate may use `memory_bytes`."""
+    return memory_bytes + root.SCRATCH_BYTES + _RUNNER_BYTES
 
 
 @dataclass(slots=True)
@@ -264,9 +269,21 @@ class _Warden:
             self._signal_tree(signal.SIGCONT)
         elif order == "baseline":
             self._baseline = self._memory({self._runner})
+        elif order == "allow":
+            wire.send(self._control, {"op": "allowed", "failed": self._allow(int(received[0]["memory_bytes"]))})
         else:
             return False
         return True
+
+    def _allow(self, memory_bytes: int) -> str:
+        """Raise the limit of host memory. Return why that is not possible, or ""."""
+        if self._group is not None:
+            try:
+                self._group.allow(_group_bytes(memory_bytes))
+            except OSError as error:
+                return f"the control group refused it ({error.strerror})"
+        self._memory_limit = memory_bytes
+        return ""
 
     def _signal_tree(self, number: signal.Signals) -> None:
         if number == signal.SIGKILL and self._group is not None:

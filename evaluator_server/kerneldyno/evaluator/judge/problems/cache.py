@@ -17,11 +17,12 @@ from typing import Any
 
 from kerneldyno.v1 import evaluation_pb2 as pb
 
+from ...devices import hostmemory
 from ...devices.base import Device
 from ...shared.spec import EvalSpec
 from ...toolkits import Problem, toolkits
 from ...toolkits.torch_settings import TorchSettings, build
-from ..memory.footprint import WITH_PRECISE, Footprint
+from ..memory.footprint import WITH_PRECISE, Footprint, constructing
 from ..memory.surplus import most_ahead
 from ..runners.lease import Lease
 from . import trial
@@ -226,11 +227,13 @@ class Problems:
         # The seed is secret and belongs to this judge alone, so no candidate can have computed anything for it in
         # advance.
         seed = secrets.randbits(31)
-        problem = build(toolkits()[spec.toolkit], spec, device.torch_device, seed)
+        with hostmemory.measured() as building:
+            problem = build(toolkits()[spec.toolkit], spec, device.torch_device, seed)
         least = problem.parameter_bytes() + 2 * (problem.input_bytes() or 0)  # as drawn, and as kept
         if within is not None and least > within:
             raise NeedsMoreError(least)
-        inputs = draw(problem, device, 0)
+        with hostmemory.measured() as drawing:
+            inputs = draw(problem, device, 0)
         with device.measured() as used:
             # Measure nothing of the answer here. How large answers are compared is decided later.
             first = trial.answer(problem, spec, device, 0, inputs, trial.UNJUDGED)
@@ -238,7 +241,13 @@ class Problems:
         if used.peak is not None:  # the copy of the inputs does not belong to the reference
             working = max(first.slot_bytes, used.peak - inputs.set_bytes)
         ahead = most_ahead(device, inputs.set_bytes, first.slot_bytes)
-        footprint = Footprint(inputs.set_bytes, first.slot_bytes, working, problem.parameter_bytes(), ahead)
+        parameters = problem.parameter_bytes()
+        footprint = Footprint(
+            *(inputs.set_bytes, first.slot_bytes, working, parameters, ahead),
+            construction=constructing(parameters, building.nbytes),
+            drawing=drawing.nbytes or 0,
+            secret=sum(tensor.numel() * tensor.element_size() for tensor in problem.state().values()),
+        )
         footprint = with_all_cases(footprint, problem, spec, device)
         counted = None
         if problem.cases is None and (device.kind != "cpu" or footprint.is_large):
