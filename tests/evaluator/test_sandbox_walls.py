@@ -390,6 +390,15 @@ def test_a_group_that_refuses_a_limit_leaves_the_wardens_as_it_was(tmp_path: Pat
     assert warden._memory_limit == 1 << 30
 
 
+def test_a_runner_that_gets_warm_has_no_limit_and_a_candidate_has_its_own_beyond_that() -> None:
+    warden = _warden(None)
+    warden._baseline = None
+    assert warden._is_within_limit(1 << 40)
+    warden._baseline = 3 << 30
+    assert warden._is_within_limit(4 << 30)
+    assert not warden._is_within_limit((4 << 30) + 1)
+
+
 # A scratch without its own quota
 
 

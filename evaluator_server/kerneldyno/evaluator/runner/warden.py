@@ -169,7 +169,8 @@ class _Warden:
         self._memory_limit = int(frame["memory_bytes"])
         self._log = _Log()
         self._peak = 0
-        self._baseline = 0
+        #: Memory of the runner before a candidate was in it; None until the judge says that it is warm.
+        self._baseline: int | None = None
         self._out_of_memory = False
         log_read, log_write = os.pipe2(os.O_CLOEXEC)
         self._private = f"{staging}/{os.getpid()}"
@@ -307,13 +308,17 @@ class _Warden:
         if not excess:
             used = self._memory(pids)
             self._peak = max(self._peak, used)
-            if used - self._baseline <= self._memory_limit:
+            if self._is_within_limit(used):
                 return False
             excess = self._excess(self._pids())  # a fork bomb continues while its memory is counted
         if excess:
             self._log.add(f"\n[more than {excess}: killed]\n".encode())
         self._out_of_memory = not excess
         return True
+
+    def _is_within_limit(self, used: int) -> bool:
+        """Return True if the candidate may use so much. A runner that gets warm has none, but pages of its zygote."""
+        return self._baseline is None or used - self._baseline <= self._memory_limit
 
     def _pids(self) -> set[int]:
         return proc.processes() - {1} if self._walls.namespaces else _descendants(os.getpid())
@@ -339,7 +344,7 @@ class _Warden:
         """Return the memory of processes `pids` in bytes. Near the limit, pages that they share are counted once."""
         resident = {pid: proc.resident_bytes(pid) for pid in pids}
         total = sum(resident.values())
-        if total - self._baseline <= self._memory_limit or len(pids) == 1:
+        if self._is_within_limit(total) or len(pids) == 1:
             return total
         # Forked children share pages with their parent, so only proportional counting is fair. Reading it waits for
         # locks that a fork bomb keeps busy, and must not delay the judge's orders. So this counts the largest processes
