@@ -9,7 +9,7 @@ import pytest
 
 from kerneldyno.evaluator.devices.base import Device
 from kerneldyno.evaluator.judge.memory import footprint
-from kerneldyno.evaluator.judge.memory.footprint import Footprint
+from kerneldyno.evaluator.judge.memory.footprint import Footprint, HostNeed, constructing
 from kerneldyno.evaluator.judge.runners.side import Sizes
 
 pytestmark = pytest.mark.pure
@@ -18,8 +18,8 @@ MIB, GIB = 1 << 20, 1 << 30
 H200 = 140 * GIB
 
 
-def gpu(memory: int = H200) -> Device:
-    return cast(Device, SimpleNamespace(kind="cuda", at_most=lambda nbytes, share: min(nbytes, int(memory * share))))
+def gpu(memory: int = H200, kind: str = "cuda") -> Device:
+    return cast(Device, SimpleNamespace(kind=kind, at_most=lambda nbytes, share: min(nbytes, int(memory * share))))
 
 
 def problem(inputs: int, outputs: int, working: int | None = None, **more: int) -> Footprint:
@@ -124,6 +124,33 @@ def test_what_an_evaluation_takes_is_the_candidates_and_what_is_beside_it() -> N
     sizes = Sizes(None, [], sets=2, slots=3, slot_bytes=GIB)
     assert found.kept(sizes) == 2 * GIB
     assert found.needed(sizes, timed=True) - found.beside(sizes, timed=True) == found.alone + 2 * GIB
+
+
+@pytest.mark.parametrize(("timed", "reference"), [(True, 18 * GIB), (False, 0)])
+def test_beside_a_gpu_modules_are_constructed_on_the_host(timed: bool, reference: int) -> None:
+    sizes = Sizes(None, [], sets=3, slots=3, slot_bytes=GIB)
+    found = problem(GIB, GIB, parameters=15 * GIB, construction=16 * GIB, drawing=2 * GIB, secret=GIB)
+    assert found.host_need(gpu(), sizes, timed=timed) == HostNeed(16 * GIB, reference)
+
+
+def test_on_the_cpu_everything_is_on_the_host() -> None:
+    sizes = Sizes(None, [], sets=2, slots=3, slot_bytes=MIB)
+    found = problem(MIB, MIB, 3 * MIB, parameters=10 * MIB, construction=25 * MIB, drawing=7 * MIB, secret=2 * MIB)
+    need = found.host_need(gpu(kind="cpu"), sizes, timed=True)
+    arenas, kept, two_instances, secret, passing = (2 + 3) * MIB, 2 * MIB, (1 + 3 + 2 * 10) * MIB, 2 * 2 * MIB, 15 * MIB
+    assert need.candidate == arenas + kept + two_instances + secret + passing
+    assert need.reference == found.reference_runner(sizes) + passing
+    assert found.host_need(gpu(kind="cpu"), sizes, timed=False).reference == 0
+
+
+@pytest.mark.parametrize(
+    ("parameters", "measured", "takes"),
+    [(4, 6, 6), (4, 3, 4), (4, 20, 20), (4, None, 8), (0, None, 0)],
+)
+def test_constructing_takes_what_was_measured_and_at_least_the_parameters(
+    parameters: int, measured: int | None, takes: int
+) -> None:
+    assert constructing(parameters, measured) == takes
 
 
 def test_an_unknown_problem_gets_a_quarter() -> None:

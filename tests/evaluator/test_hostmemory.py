@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,51 @@ def test_no_more_than_a_container_may_have(
     monkeypatch.setattr(hostmemory, "_MEMINFO", tmp_path / "meminfo")
     monkeypatch.setattr(hostmemory, "_CGROUP", tmp_path)
     assert hostmemory.available() == found
+
+
+@pytest.mark.parametrize(("limit", "found"), [("max", 200 << 10), ("81920", 80 << 10), ("1000000", 200 << 10)])
+def test_a_container_has_what_it_may_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, found: int
+) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal:        200 kB\nMemAvailable:    100 kB\n")
+    (tmp_path / "memory.max").write_text(f"{limit}\n")
+    monkeypatch.setattr(hostmemory, "_MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(hostmemory, "_CGROUP", tmp_path)
+    assert hostmemory.total() == found
+
+
+def test_all_there_is_is_what_the_kernel_says() -> None:
+    assert 0 < hostmemory.total() <= psutil.virtual_memory().total
+
+
+def test_a_peak_is_that_of_the_body_and_not_of_an_earlier_time() -> None:
+    bytearray(400 << 20)
+    peaks = []
+    for mib in (200, 50):
+        with hostmemory.measured() as peak:
+            bytearray(mib << 20)
+        assert peak.nbytes is not None
+        peaks.append(peak.nbytes >> 20)
+    assert peaks == [pytest.approx(200, abs=20), pytest.approx(50, abs=20)]
+
+
+def test_a_peak_is_known_after_a_failure_as_well() -> None:
+    with contextlib.suppress(ZeroDivisionError), hostmemory.measured() as peak:
+        bytearray(200 << 20)
+        raise ZeroDivisionError
+    assert peak.nbytes is not None
+    assert peak.nbytes >> 20 == pytest.approx(200, abs=20)
+
+
+@pytest.mark.parametrize(("more", "known"), [(0, False), (300, True)])
+def test_where_the_peak_cannot_start_anew_only_a_higher_one_counts(
+    monkeypatch: pytest.MonkeyPatch, more: int, known: bool
+) -> None:
+    monkeypatch.setattr(hostmemory.proc, "restart_peak", lambda: None)
+    bytearray(400 << 20)
+    with hostmemory.measured() as peak:
+        bytearray((100 + more + more) << 20)
+    assert (peak.nbytes is not None) is known
 
 
 def test_who_asks_for_more_gets_an_error_and_goes_on() -> None:

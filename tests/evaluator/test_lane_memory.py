@@ -13,7 +13,8 @@ import torch
 
 from kerneldyno.evaluator.judge.context import JudgeContext
 from kerneldyno.evaluator.judge.lane import Lane, LeakError
-from kerneldyno.evaluator.judge.memory.footprint import Footprint
+from kerneldyno.evaluator.judge.memory.footprint import Footprint, HostNeed
+from kerneldyno.evaluator.judge.memory.host import HostMemory
 from kerneldyno.evaluator.judge.memory.ledger import Ledger
 from kerneldyno.evaluator.judge.problems.cache import Announce
 from kerneldyno.evaluator.judge.results.verdict import Limits
@@ -82,6 +83,14 @@ class Kept:
 
 
 class References(Kept):
+    """Reference runners. Each may use so much of the host's memory beyond the base as it has of the device's."""
+
+    on_host = False
+
+    @property
+    def idle_host_bytes(self) -> int:
+        return self.idle_bytes if self.on_host else 0
+
     async def clear(self) -> None:
         self.sizes.clear()
 
@@ -104,6 +113,7 @@ def context(device: Device, references: Kept | None = None, problems: Kept | Non
     return SimpleNamespace(
         device=device,
         ledger=Ledger(16 * GIB),
+        host=HostMemory(GIB, lambda: 16 * GIB),
         references=references or References(),
         problems=problems or Problems(),
         pool=SimpleNamespace(lease=SimpleNamespace(work=work), end_left_over=end_left_over),
@@ -170,6 +180,23 @@ def test_a_reference_that_lacks_memory_alone_is_too_large_and_bytes_are_named(ki
     assert evidence.device_bytes == 16 * GIB
     assert f"31.00 GiB of {memory} memory" in result.message
     assert on.problems.known is None, "what it holds must not be in anybody's way"
+
+
+@pytest.mark.parametrize(
+    ("error", "needed"),
+    [
+        (
+            RuntimeError(f"DefaultCPUAllocator: can't allocate memory: you tried to allocate {20 * GIB} bytes."),
+            20 * GIB,
+        ),
+        (MemoryError(), 16 * GIB + 1),
+    ],
+)
+def test_a_reference_that_the_host_cannot_hold_is_too_large_for_the_host(error: Exception, needed: int) -> None:
+    result = lane(context(Device()))._failed(ReferenceFailure("build", error))
+    evidence = result.problem_too_large
+    assert (evidence.memory, evidence.stage) == ("host", "build")
+    assert (evidence.needed_bytes, evidence.device_bytes) == (needed, 16 * GIB)
 
 
 def test_what_was_asked_for_when_nothing_is_known_of_a_problem() -> None:
@@ -330,6 +357,18 @@ async def test_idle_memory_that_the_judge_will_need_for_this_one_stays(judged: i
     async with on.ledger.admit(16 * GIB):
         await lane(on)._make_room(judged * GIB)
     assert on.device.cleared == cleared
+
+
+async def test_runners_that_are_kept_give_way_to_a_large_module_on_the_host() -> None:
+    kept = References(2 * GIB, GIB)
+    kept.on_host = True
+    on = context(Device(), kept, Problems(GIB))
+    left = []
+    for need in (6, 6.5, 7.5):
+        async with on.host.admit(HostNeed(int(need * GIB), int(need * GIB))):
+            await lane(on)._make_room(0)
+        left.append(len(kept.sizes))
+    assert (left, on.problems.sizes) == ([2, 2, 1], [GIB])
 
 
 async def test_where_nothing_more_can_go_nobody_waits_for_ever() -> None:

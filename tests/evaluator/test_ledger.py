@@ -108,6 +108,20 @@ async def test_a_cancelled_wait_blocks_nobody(nbytes: int | None) -> None:
     assert (bank.inside, bank.ledger.free_bytes) == (["a", "b"], 0)
 
 
+async def test_a_ledger_that_grows_admits_what_fits_then_and_never_shrinks() -> None:
+    bank = Bank(10)
+    await bank.come("a", 8)
+    await bank.come("b", 6)
+    assert bank.waited == ["b"]
+    bank.ledger.grow(14)
+    bank.ledger.grow(4)
+    await asyncio.sleep(0.001)
+    assert (bank.inside, bank.ledger.capacity, bank.ledger.free_bytes) == (["a", "b"], 14, 0)
+    await bank.go("a")
+    await bank.go("b")
+    assert (bank.ledger.free_bytes, bank.ledger.admitted_bytes) == (14, 0)
+
+
 async def test_who_fails_gives_its_bytes_back() -> None:
     ledger = Ledger(10)
     with pytest.raises(ZeroDivisionError):

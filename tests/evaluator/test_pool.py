@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import os
 import select
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from types import MappingProxyType
 from typing import Any
 
@@ -97,6 +98,57 @@ async def test_who_is_cancelled_while_a_runner_is_ended_leaves_nothing(
         assert await asyncio.to_thread(channel.recv, 1) == b""
         wire.send(control, {"op": "exit", **KILLED})  # the warden kills it even if nobody waits
         assert await asyncio.to_thread(control.recv, 1) == b""
+
+
+@contextlib.asynccontextmanager
+async def warm(made: Pool, zygote: socket.socket) -> AsyncIterator[tuple[Runner, socket.socket]]:
+    """Provide a warm runner, and its warden's end of the control socket; it is ended at the end."""
+    birth = asyncio.create_task(made.spawn())
+    _, (channel, control) = await asked(zygote)
+    wire.send(channel, {"ok": "ready", "pace": 0.0})
+    runner = await birth
+    assert await asyncio.to_thread(wire.receive, control) == ({"op": "baseline"}, [])
+    with channel, control:
+        yield runner, control
+        end = asyncio.create_task(made.discard(runner))
+        if not runner.has_ended:
+            wire.send(control, {"op": "exit", **KILLED})
+        await end
+
+
+async def test_a_warden_is_told_of_more_memory_and_its_answer_awaited(
+    made_and_zygote: tuple[Pool, socket.socket],
+) -> None:
+    async with warm(*made_and_zygote) as (runner, control):
+        await runner.allow(1 << 30)  # as it was born
+        raised = asyncio.create_task(runner.allow(5 << 30))
+        assert await asyncio.to_thread(wire.receive, control) == ({"op": "allow", "memory_bytes": 5 << 30}, [])
+        await asyncio.sleep(0.01)
+        assert not raised.done()
+        wire.send(control, {"op": "allowed", "failed": ""})
+        await raised
+        assert runner.memory_bytes == 5 << 30
+        await runner.allow(4 << 30)
+        control.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            control.recv(1)
+        control.setblocking(True)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [({"op": "allowed", "failed": "Permission denied"}, "Permission denied"), ({"op": "exit", **KILLED}, "ended")],
+)
+async def test_a_limit_that_cannot_be_raised_is_no_fault_of_the_candidate(
+    made_and_zygote: tuple[Pool, socket.socket], answer: dict[str, Any], why: str
+) -> None:
+    async with warm(*made_and_zygote) as (runner, control):
+        raised = asyncio.create_task(runner.allow(5 << 30))
+        await asyncio.to_thread(wire.receive, control)
+        wire.send(control, answer)
+        with pytest.raises(RunnerStartError, match=f"could not be raised: .*{why}"):
+            await raised
+        assert runner.memory_bytes == 1 << 30
 
 
 async def test_a_greeting_without_a_pace_is_none(made_and_zygote: tuple[Pool, socket.socket]) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from kerneldyno.evaluator.devices.cpu import CpuDevice
 from kerneldyno.evaluator.judge.memory.footprint import Footprint
+from kerneldyno.evaluator.judge.memory.host import HostMemory
 from kerneldyno.evaluator.judge.runners.handle import Runner
 from kerneldyno.evaluator.judge.runners.pool import Pool
 from kerneldyno.evaluator.judge.timing.processors import Processors
@@ -24,20 +25,21 @@ QUICK, ALSO_QUICK, SLOW = 1.95, 1.96, 2.10
 class Made(References):
     """References whose new runners get these paces, one after the other."""
 
-    def __init__(self, pool: Pool, paces: list[float]) -> None:
-        super().__init__(CpuDevice(), pool, cast(Processors, None))
+    def __init__(self, pool: Pool, paces: list[float], memory_bytes: int = 1 << 30) -> None:
+        super().__init__(CpuDevice(), pool, cast(Processors, None), HostMemory(pool.memory_bytes, lambda: 0))
         self.paces = paces
+        self.memory_bytes = memory_bytes
         self.ended: list[float] = []
 
     async def _make(self, *_: Any, **__: Any) -> ReferenceRunner:
-        return cast(ReferenceRunner, SimpleNamespace(runner=runner(self.paces.pop(0)), unanswered=0))
+        return cast(ReferenceRunner, SimpleNamespace(runner=runner(self.paces.pop(0), self.memory_bytes), unanswered=0))
 
     async def _discard(self, side: ReferenceRunner) -> None:
         self.ended.append(side.runner.pace)
 
 
-def runner(pace: float) -> Runner:
-    fake = SimpleNamespace(pace=pace, pace_class=0, has_ended=False)
+def runner(pace: float, memory_bytes: int = 1 << 30) -> Runner:
+    fake = SimpleNamespace(pace=pace, pace_class=0, has_ended=False, memory_bytes=memory_bytes)
 
     async def end() -> None:
         fake.has_ended = True
@@ -95,6 +97,17 @@ async def test_a_reference_that_one_lane_ends_stays_open_until_the_others_have_l
         assert await timed_beside(references, QUICK) == ALSO_QUICK, "the next candidate gets another one"
     assert references.ended == [QUICK]
     assert len(references) == 1
+
+
+async def test_host_memory_of_runners_that_nobody_uses_counts_beyond_what_any_runner_may_use(pool: Pool) -> None:
+    references = Made(pool, [QUICK], memory_bytes=(1 << 30) + 5)
+    spec, sizes = cast(Any, SimpleNamespace(problem_key="p")), cast(Any, SimpleNamespace(sets=3, slot_bytes=256))
+    known = cast(Any, SimpleNamespace(footprint=Footprint(1, 1, 1, 1, 1)))
+    async with references.beside(known, spec, sizes, runner(QUICK), full_queues=True):
+        assert references.idle_host_bytes == 0
+    assert references.idle_host_bytes == 5
+    await references.clear()
+    assert references.idle_host_bytes == 0
 
 
 async def test_the_next_candidates_get_the_class_for_which_a_reference_is_to_come(pool: Pool) -> None:

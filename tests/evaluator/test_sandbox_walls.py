@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from kerneldyno.evaluator.runner.warden import _group_bytes, _Warden
 from kerneldyno.evaluator.walls import Unavailable, cgroup, gpu, seccomp
 from kerneldyno.evaluator.walls.limits import scratch_is_full
 from kerneldyno.evaluator.walls.root import SCRATCH_FILES
@@ -350,6 +351,52 @@ def test_a_real_group_is_killed_as_one_and_removed() -> None:
         assert not list(parent.glob("kerneldyno-runner-*"))
     finally:
         parent.rmdir()
+
+
+class _InFiles(cgroup.Group):
+    """A group in a folder of ordinary files."""
+
+    def _write(self, name: str, text: str) -> None:
+        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600, dir_fd=self._own)
+        with open(fd, "w") as file:
+            file.write(text)
+
+
+class _Refusing(_InFiles):
+    def allow(self, memory_bytes: int) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+
+def _warden(group: cgroup.Group | None) -> _Warden:
+    """Return a warden that has a group, and no runner."""
+    made = object.__new__(_Warden)
+    made._group, made._memory_limit = group, 1 << 30
+    return made
+
+
+@pytest.mark.parametrize("grouped", [True, False])
+def test_a_raised_limit_holds_for_the_warden_and_for_the_group(tmp_path: Path, grouped: bool) -> None:
+    group = _InFiles(tmp_path, cgroup.Limits(_group_bytes(1 << 30), 10)) if grouped else None
+    warden = _warden(group)
+    assert warden._allow(5 << 30) == ""
+    assert warden._memory_limit == 5 << 30
+    found = [int(path.read_text()) for path in tmp_path.glob("*/memory.max")]
+    assert found == ([_group_bytes(5 << 30)] if grouped else [])
+
+
+def test_a_group_that_refuses_a_limit_leaves_the_wardens_as_it_was(tmp_path: Path) -> None:
+    warden = _warden(_Refusing(tmp_path, cgroup.Limits(_group_bytes(1 << 30), 10)))
+    assert "Permission denied" in warden._allow(5 << 30)
+    assert warden._memory_limit == 1 << 30
+
+
+def test_a_runner_that_gets_warm_has_no_limit_and_a_candidate_has_its_own_beyond_that() -> None:
+    warden = _warden(None)
+    warden._baseline = None
+    assert warden._is_within_limit(1 << 40)
+    warden._baseline = 3 << 30
+    assert warden._is_within_limit(4 << 30)
+    assert not warden._is_within_limit((4 << 30) + 1)
 
 
 # A scratch without its own quota

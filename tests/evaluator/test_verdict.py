@@ -102,6 +102,15 @@ def test_a_library_without_device_memory_has_lacked_memory_although_torch_has_no
     assert (result.outcome, result.out_of_memory.memory) == (pb.EvalResult.OUT_OF_MEMORY, "device")
 
 
+def test_a_tensor_that_the_host_has_no_memory_for_has_lacked_memory_although_torch_has_no_name_for_it() -> None:
+    message = (
+        "[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."
+    )
+    result = verdict.raised("load", ErrorDescription("RuntimeError", ("RuntimeError",), message, ""), LIMITS)
+    assert (result.outcome, result.out_of_memory.memory) == (pb.EvalResult.OUT_OF_MEMORY, "host")
+    assert result.out_of_memory.limit_bytes == LIMITS.host
+
+
 def test_what_only_looks_like_a_name_of_a_base_is_none() -> None:
     assert read_error({"bases": "MemoryError"}).bases == ()
     assert read_error({"bases": ["MemoryError", 3]}).bases == ("MemoryError", "3")

@@ -203,6 +203,8 @@ def test_the_pool_and_the_reference_cache(watched: Watched) -> None:
     assert after.value("kerneldyno_spare_runners", device=DEVICE) == LANES
     assert after.value("kerneldyno_starting_runners", device=DEVICE) == 0
     assert after.value("kerneldyno_taken_runners", device=DEVICE) == 0
+    assert after.value("kerneldyno_host_memory_room_bytes", device=DEVICE) > 100e6
+    assert after.value("kerneldyno_host_memory_admitted_bytes", device=DEVICE) == 0
     assert after.value("kerneldyno_running_attempts") == after.value("kerneldyno_waiting_attempts") == 0
 
 

@@ -117,6 +117,20 @@ def test_totals_of_a_judge_become_series_that_outlive_it() -> None:
     assert scrape(registry).value("kerneldyno_runner_spawns_total", device="cpu:0") == 7
 
 
+def test_host_memory_is_shown_as_long_as_its_judge_lives() -> None:
+    registry = CollectorRegistry()
+    device = DeviceMetrics(EvaluatorMetrics(registry, ["cpu:0"]), "cpu:0", 2)
+    device.update({"host_memory_room_bytes": 90, "host_memory_admitted_bytes": 32})
+
+    def shown() -> list[float]:
+        page = scrape(registry)
+        return [page.value(f"kerneldyno_host_memory_{what}_bytes", device="cpu:0") for what in ("room", "admitted")]
+
+    assert shown() == [90, 32]
+    device.judge_ended()
+    assert shown() == [0, 0]
+
+
 def test_statuses_that_no_route_answers_are_other() -> None:
     metrics = GatewayMetrics(lambda: 3)
     metrics.add_route("/rm")

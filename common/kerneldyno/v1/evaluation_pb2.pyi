@@ -1974,6 +1974,7 @@ class MemoryUse(_message.Message):
     CANDIDATE_LIMIT_BYTES_FIELD_NUMBER: _builtins.int
     INPUT_BYTES_FIELD_NUMBER: _builtins.int
     OUTPUT_BYTES_FIELD_NUMBER: _builtins.int
+    CANDIDATE_HOST_LIMIT_BYTES_FIELD_NUMBER: _builtins.int
     planned_bytes: _builtins.int
     """The memory that the device's ledger reserved for the evaluation, in bytes."""
     reference_peak_bytes: _builtins.int
@@ -1984,6 +1985,10 @@ class MemoryUse(_message.Message):
     """Size of one set of inputs, in bytes."""
     output_bytes: _builtins.int
     """Size of one output, in bytes."""
+    candidate_host_limit_bytes: _builtins.int
+    """The candidate's own limit of host memory, in bytes: `candidate_memory_bytes` of the node's capabilities, and more if
+    the candidate's module needs more while it is constructed.
+    """
     def __init__(
         self,
         *,
@@ -1992,10 +1997,11 @@ class MemoryUse(_message.Message):
         candidate_limit_bytes: _builtins.int = ...,
         input_bytes: _builtins.int = ...,
         output_bytes: _builtins.int = ...,
+        candidate_host_limit_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidate_limit_bytes", b"candidate_limit_bytes", "input_bytes", b"input_bytes", "output_bytes", b"output_bytes", "planned_bytes", b"planned_bytes", "reference_peak_bytes", b"reference_peak_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidate_host_limit_bytes", b"candidate_host_limit_bytes", "candidate_limit_bytes", b"candidate_limit_bytes", "input_bytes", b"input_bytes", "output_bytes", b"output_bytes", "planned_bytes", b"planned_bytes", "reference_peak_bytes", b"reference_peak_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -193,7 +193,9 @@ class EvaluatorServiceGetCapabilitiesResponse(_message.Message):
     node_id: _builtins.str
     """Id of the node."""
     candidate_memory_bytes: _builtins.int
-    """Host memory that one candidate may use, in bytes; 0 means that no limit is enforced."""
+    """Host memory that one candidate may use, in bytes; 0 means that no limit is enforced. A candidate whose module needs
+    more while it is constructed may use more: `MemoryUse.candidate_host_limit_bytes` of its result.
+    """
     spare_runners: _builtins.int
     """Warm runners that each device keeps ready."""
     profiling: _builtins.bool

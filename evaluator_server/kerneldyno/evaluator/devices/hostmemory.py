@@ -1,11 +1,15 @@
-"""The host's memory: how much this process may use, and a limit for what this process allocates.
+"""The host's memory: how much there is, what a piece of work takes of it, and a limit for what this process allocates.
 
 Without a limit, the kernel chooses which process to kill when memory runs out, and it may choose any.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import resource
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..shared import proc
@@ -23,9 +27,38 @@ def available() -> int:
     return found if limit is None or used is None else max(0, min(found, limit - used))
 
 
+def total() -> int:
+    """Return how many bytes the host has, or the container where that is less."""
+    found = proc.kibibytes(_MEMINFO, "MemTotal")
+    limit = _number(_CGROUP / "memory.max")
+    return found if limit is None else min(found, limit)
+
+
 def allowance() -> int:
     """Return how many of the bytes that are available now may be used for judging."""
     return int(_SHARE * available())
+
+
+@dataclass(slots=True)
+class Peak:
+    """The most memory that a piece of work took at once, in bytes; None if the kernel does not say."""
+
+    nbytes: int | None = None
+
+
+@contextlib.contextmanager
+def measured() -> Iterator[Peak]:
+    """Measure how much host memory this process takes at most in the body, in addition to what it has at its begin."""
+    peak = Peak()
+    proc.restart_peak()
+    earlier, begin = proc.peak_resident_bytes(), proc.resident_bytes(os.getpid())
+    try:
+        yield peak
+    finally:
+        most = proc.peak_resident_bytes()
+        # Where the peak cannot be counted again, it says nothing if it was higher at an earlier time.
+        if most is not None and earlier is not None and (most > earlier or earlier <= begin):
+            peak.nbytes = max(0, most - begin)
 
 
 def limit_own(nbytes: int) -> None:

@@ -37,6 +37,12 @@ def main() -> int:
     parser.add_argument("--devices", type=int, default=1, help="the number of devices of its server")
     parser.add_argument("--memory-bytes", type=int, default=0, help="host memory of one candidate; 0 derives it")
     parser.add_argument("--reference-seconds", type=float, default=120.0, help="limit for one call of a reference")
+    parser.add_argument(
+        "--host-bytes",
+        type=int,
+        default=0,
+        help="host memory of all that candidates may use beyond that; 0 measures it",
+    )
     parser.add_argument("--exit-with-parent", type=int, default=0, metavar="PID")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")
@@ -83,7 +89,8 @@ def _serve(args: argparse.Namespace) -> int:
         sandbox=args.sandbox,
         lanes=args.lanes,
         spares=args.spares,
-        memory_bytes=args.memory_bytes or _fair_memory(device.kind, args.lanes + args.spares),
+        memory_bytes=args.memory_bytes or _fair_memory(device.kind, hostmemory.total(), args.lanes + args.spares),
+        host_bytes=args.host_bytes,
         version=VERSION,
         reference_seconds=args.reference_seconds,
         share=(args.number, args.devices),
@@ -96,14 +103,13 @@ def _torch_version() -> tuple[int, ...]:
     return tuple(int(part) for part in metadata.version("torch").split(".")[:2])
 
 
-def _fair_memory(kind: str, runners: int) -> int:
-    """Return host memory for one candidate, in bytes.
+def _fair_memory(kind: str, total: int, runners: int) -> int:
+    """Return how much of a host's `total` memory a candidate may use whose problem needs no more, in bytes.
 
     Problems of the CPU device are small; nvcc on a GPU node is not.
     """
     if kind == "cpu":
         return 2 << 30
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min(32 << 30, max(4 << 30, total // (runners + 2)))
 
 

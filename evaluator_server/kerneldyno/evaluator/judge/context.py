@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from ..devices.base import Device
+from .memory.host import HostMemory
 from .memory.ledger import Ledger
 from .problems.cache import Problems
 from .runners.pool import Pool
@@ -25,7 +26,7 @@ class JudgeContext:
     references: References
     quiet: Quiet
     ledger: Ledger
-    memory_bytes: int
+    host: HostMemory
     processors: Processors
     busy_seconds: float = 0.0
     #: Held while Nsight Compute runs: two of them on one device disturb each other.

@@ -21,7 +21,7 @@ import torch
 from kerneldyno.v1 import evaluation_pb2 as pb
 
 from ..shared.enums import Preset
-from ..shared.out_of_memory import asked_bytes, free_bytes, held_bytes
+from ..shared.out_of_memory import asked_bytes, free_bytes, held_bytes, says_host_lacks_memory
 from ..shared.reference_failure import ReferenceFailure
 from ..shared.spec import EvalSpec
 from ..shared.tracebacks import CANDIDATE_FILE, describe_error
@@ -34,6 +34,7 @@ from .context import JudgeContext
 from .inspection import inspect as inspection
 from .inspection.watched import Watcher
 from .memory import footprint
+from .memory.host import HostTooSmallError
 from .problems import examination, trial
 from .problems.cache import BuiltProblem, NeedsMoreError
 from .results import verdict
@@ -122,6 +123,9 @@ class Lane:
                 except NeedsMoreError as more:
                     self.had_enough = True
                     result = verdict.too_large(self._memory, "inputs", more.nbytes, self._context.ledger.capacity)
+                except HostTooSmallError as small:
+                    self.had_enough = True
+                    result = verdict.too_large("host", "judging", small.needed, small.available)
                 except RunnerStartError as error:
                     result = verdict.infrastructure("RUNNER_START_FAILED", str(error), retryable=True)
                 except DeviceBusyError:
@@ -187,7 +191,10 @@ class Lane:
         """Return the result if the device has too little memory even alone; `why` is the message of the failure."""
         where = "" if self._candidate is None else f" ({self._candidate.stage})"
         _log.warning("event=too_large stage=%s%s planned=%d detail=%r", stage, where, self._planned, why[:500])
-        return verdict.too_large(self._memory, stage, max(needed, self._room + 1), self._room)
+        memory, room = self._memory, self._room
+        if memory == "device" and says_host_lacks_memory(why):
+            memory, room, needed = "host", self._context.host.ledger.capacity, asked_bytes(why)
+        return verdict.too_large(memory, stage, max(needed, room + 1), room)
 
     def _had_its_share(self, result: pb.EvalResult) -> bool:
         """Return True if a candidate that ran out of memory alone on its device could have had its whole limit.
@@ -235,7 +242,7 @@ class Lane:
             return self._broke_out("the candidate closed the channel of its runner and went on")
         if report.lost:
             return verdict.infrastructure("RUNNER_LOST", "the runner's warden ended", retryable=True)
-        return verdict.ended(self._candidate.stage, report, self._context.memory_bytes)
+        return verdict.ended(self._candidate.stage, report, self._candidate.memory.host)
 
     def _broke_out(self, evidence: str) -> pb.EvalResult:
         assert self._candidate is not None
@@ -267,10 +274,15 @@ class Lane:
         self._beside, self._kept = found.beside(sizes, timed=spec.timing.wanted), found.kept(sizes)
         if not self._alone:
             await memory.enter_async_context(context.ledger.admit(self._planned, self._wait_for_memory))
+        # Always after the device's memory: who waits here for another evaluation's host memory does not have what that
+        # one waits for.
+        need = found.host_need(context.device, sizes, timed=spec.timing.wanted)
+        host = await memory.enter_async_context(context.host.admit(need, self._wait_for_memory))
+        if not self._alone:
             await self._make_room(found.judged)
         self._stages.enter(pb.STAGE_PREPARING)
-        limits = verdict.Limits(context.memory_bytes, self._limit(found))
-        self._use = _use(found, min(self._planned, capacity), limits.device)
+        limits = verdict.Limits(host.candidate, self._limit(found))
+        self._use = verdict.memory_use(found, min(self._planned, capacity), limits)
         # Fixed cases are not secret, and may differ in size. Random ones are drawn when they are needed.
         trials = [await self._prepare(built, 0)]
         for number in range(1, built.problem.cases or 1):
@@ -328,7 +340,7 @@ class Lane:
                 ast.parse(self._spec.candidate.kernel_code, CANDIDATE_FILE)
         except SyntaxError as error:
             raised = describe_error(error.with_traceback(None), CANDIDATE_FILE)
-            raise Finished(verdict.raised("load", raised, verdict.Limits(self._context.memory_bytes))) from None
+            raise Finished(verdict.raised("load", raised, verdict.Limits(self._context.host.base))) from None
         except (ValueError, RecursionError, MemoryError):
             return  # its own process will report it
         finally:
@@ -384,6 +396,8 @@ class Lane:
         context = self._context
 
         def is_short() -> bool:
+            if context.references.idle_host_bytes > context.host.ledger.free_bytes:
+                return True
             own = max(0, context.device.idle_bytes() - judged)
             return own + context.references.idle_bytes + context.problems.idle_bytes > context.ledger.free_bytes
 
@@ -472,13 +486,3 @@ class Lane:
         assert self._candidate is not None
         self._candidate.enter(stage)
         self._stages.enter(stage)
-
-
-def _use(found: footprint.Footprint, planned: int, limit: int) -> pb.MemoryUse:
-    return pb.MemoryUse(
-        planned_bytes=planned,
-        reference_peak_bytes=found.working + found.parameters,
-        candidate_limit_bytes=limit,
-        input_bytes=found.inputs,
-        output_bytes=found.outputs,
-    )

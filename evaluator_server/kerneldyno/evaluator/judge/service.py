@@ -30,6 +30,7 @@ from .context import JudgeContext
 from .hygiene import Hygiene, SickDeviceError
 from .lane import Lane, LeakError
 from .memory.footprint import CONTEXT_BYTES
+from .memory.host import HostMemory
 from .memory.ledger import Ledger, lacked_memory
 from .problems.cache import Problems
 from .problems.process import Bounds
@@ -62,7 +63,9 @@ class Settings:
     sandbox: str
     lanes: int
     spares: int
+    #: Host memory of one candidate in bytes, and of all that candidates may use in addition; 0 measures the latter.
     memory_bytes: int
+    host_bytes: int
     version: str
     #: Limit for one call of a reference, or for building it, in seconds.
     reference_seconds: float
@@ -90,10 +93,11 @@ class Service:
         host_bytes = max(settings.memory_bytes, hostmemory.allowance() // _HOST_PARTS)
         problems = Problems(device, self._pool, Bounds(settings.reference_seconds, host_bytes))
         processors = Processors(settings.share, roams=device.kind == "cuda", near=device.near_processors())
-        references = References(device, self._pool, processors)
-        self._context = JudgeContext(
-            device, self._pool, problems, references, Quiet(device), ledger, settings.memory_bytes, processors
+        host = HostMemory(
+            settings.memory_bytes, lambda: settings.host_bytes or hostmemory.allowance() // settings.share[1]
         )
+        references = References(device, self._pool, processors, host)
+        self._context = JudgeContext(device, self._pool, problems, references, Quiet(device), ledger, host, processors)
         self._lanes: dict[str, asyncio.Task[None]] = {}
         self._layers: list[Layer] = []
         self._writer: asyncio.StreamWriter | None = None
@@ -261,7 +265,7 @@ class Service:
 
     async def _tell_stats(self) -> None:
         while True:
-            problems = self._context.problems
+            problems, host = self._context.problems, self._context.host.ledger
             self._send(
                 {
                     "op": "stats",
@@ -270,6 +274,8 @@ class Service:
                     "reference_cache_hits": problems.hits,
                     "reference_cache_misses": problems.misses,
                     "reference_cache_problems": len(problems),
+                    "host_memory_room_bytes": host.capacity,
+                    "host_memory_admitted_bytes": host.admitted_bytes,
                 }
             )
             await self._context.references.expire()

@@ -68,8 +68,6 @@ def run(channel: socket.socket, shared_fds: list[int], frame: wire.Frame, scratc
     device.divide_memory()
     for backend in backends().values():
         backend.warm_up(device)
-    if device.kind == "cpu":
-        sandbox.limit_address_space(int(frame["memory_bytes"]))
     harness = _Harness(device, shared_fds, scratch, channel)
     # Nobody is timed under a tool, and one of them takes memory that was written and freed for written memory.
     pace = None if frame.get("tool") else device.pace()
@@ -113,7 +111,9 @@ class _Harness:
         self._ran: set[str] = set()
 
     def do_arenas(self, order: wire.Frame) -> None:
-        """Open the judge's memory, the page of signals and the gate."""
+        """Open the judge's memory, the page of signals and the gate. On the CPU, limit this process's memory first."""
+        if self._device.kind == "cpu":
+            sandbox.limit_address_space(order["host_bytes"])
         arena_in, arena_out = (
             self._device.reach_arena(ticket, self._shared_fds, number) for number, ticket in enumerate(order["tickets"])
         )

@@ -85,6 +85,7 @@ class _Server:
             "constants": list(problem.constants),
             "parameter_bytes": problem.parameter_bytes,
             "input_bytes": problem.input_bytes,
+            "construction_bytes": problem.construction_bytes,
             **self._late(),
         }
 
@@ -164,6 +165,7 @@ class _Server:
         return {
             "gradients": None if gradients is None else gradients.to_plain(),
             "buffers": list(self._ready.buffers),
+            "drawing_bytes": self._ready.drawing_bytes,
         }
 
     def _give(self, tensors: Sequence[torch.Tensor], *, keep_layout: bool = False) -> wire.Frame:

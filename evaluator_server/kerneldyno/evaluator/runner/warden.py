@@ -1,7 +1,7 @@
 """The warden: one trusted process per runner that starts it, watches it, and ends it together with all its descendants.
 
-The zygote forks it. It talks to the judge on the control socket: the judge may send `stop`, `cont`, `baseline` and
-`kill`. At the end the warden reports the runner's exit status, peak memory and captured output in one frame `exit`. In
+The zygote forks it. It talks to the judge on the control socket: the judge may send `stop`, `cont`, `baseline`, `allow`
+and `kill`. At the end the warden reports the runner's exit status, peak memory and captured output in one frame `exit`. In
 a pid namespace the warden is process 1: no process inside can signal it, and when it ends, the kernel kills the others.
 The warden never reads the candidate's channel to the judge.
 """
@@ -113,7 +113,7 @@ def _fail(fds: list[int], error: OSError) -> int:
 
 def _group(delegated: Path | str, memory_bytes: int) -> cgroup.Group | None:
     """Make the runner's control group if possible, and record the outcome for the self-test."""
-    allowed = cgroup.Limits(memory_bytes + root.SCRATCH_BYTES + _RUNNER_BYTES, limits.MAX_TASKS)
+    allowed = cgroup.Limits(_group_bytes(memory_bytes), limits.MAX_TASKS)
     reason, group = delegated, None
     if isinstance(delegated, Path):
         try:
@@ -123,6 +123,11 @@ def _group(delegated: Path | str, memory_bytes: int) -> cgroup.Group | None:
     detail = f"memory.max {allowed.memory_bytes >> 20} MiB, pids.max {allowed.processes}" if group else str(reason)
     sandbox.raised["cgroup"] = Layer("cgroup", group is not None, detail)
     return group
+
+
+def _group_bytes(memory_bytes: int) -> int:
+    """Return what the group of a runner may use, whose candidate may use `memory_bytes`."""
+    return memory_bytes + root.SCRATCH_BYTES + _RUNNER_BYTES
 
 
 @dataclass(slots=True)
@@ -165,7 +170,8 @@ class _Warden:
         self._memory_limit = int(frame["memory_bytes"])
         self._log = _Log()
         self._peak = 0
-        self._baseline = 0
+        #: Memory of the runner before a candidate was in it; None until the judge says that it is warm.
+        self._baseline: int | None = None
         self._out_of_memory = False
         log_read, log_write = os.pipe2(os.O_CLOEXEC)
         self._private = f"{staging}/{os.getpid()}"
@@ -265,9 +271,21 @@ class _Warden:
             self._signal_tree(signal.SIGCONT)
         elif order == "baseline":
             self._baseline = self._memory({self._runner})
+        elif order == "allow":
+            wire.send(self._control, {"op": "allowed", "failed": self._allow(int(received[0]["memory_bytes"]))})
         else:
             return False
         return True
+
+    def _allow(self, memory_bytes: int) -> str:
+        """Raise the limit of host memory. Return why that is not possible, or ""."""
+        if self._group is not None:
+            try:
+                self._group.allow(_group_bytes(memory_bytes))
+            except OSError as error:
+                return f"the control group refused it ({error.strerror})"
+        self._memory_limit = memory_bytes
+        return ""
 
     def _signal_tree(self, number: signal.Signals) -> None:
         if number == signal.SIGKILL and self._group is not None:
@@ -291,13 +309,17 @@ class _Warden:
         if not excess:
             used = self._memory(pids)
             self._peak = max(self._peak, used)
-            if used - self._baseline <= self._memory_limit:
+            if self._is_within_limit(used):
                 return False
             excess = self._excess(self._pids())  # a fork bomb continues while its memory is counted
         if excess:
             self._log.add(f"\n[more than {excess}: killed]\n".encode())
         self._out_of_memory = not excess
         return True
+
+    def _is_within_limit(self, used: int) -> bool:
+        """Return True if the candidate may use so much. A runner that gets warm has none, but pages of its zygote."""
+        return self._baseline is None or used - self._baseline <= self._memory_limit
 
     def _pids(self) -> set[int]:
         return proc.processes() - {1} if self._walls.namespaces else _descendants(os.getpid())
@@ -323,7 +345,7 @@ class _Warden:
         """Return the memory of processes `pids` in bytes. Near the limit, pages that they share are counted once."""
         resident = {pid: proc.resident_bytes(pid) for pid in pids}
         total = sum(resident.values())
-        if total - self._baseline <= self._memory_limit or len(pids) == 1:
+        if self._is_within_limit(total) or len(pids) == 1:
             return total
         # Forked children share pages with their parent, so only proportional counting is fair. Reading it waits for
         # locks that a fork bomb keeps busy, and must not delay the judge's orders. So this counts the largest processes

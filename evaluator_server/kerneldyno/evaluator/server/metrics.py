@@ -133,6 +133,12 @@ class Metrics:
         self.cache_hits = counter("reference_cache_hits", "Evaluations whose problem was already built.", device=device)
         self.cache_misses = counter("reference_cache_misses", "Evaluations that built their problem.", device=device)
         self.cache_problems = gauge("reference_cache_problems", "Problems that are kept built.", device=device)
+        self.host_memory_room = gauge(
+            "host_memory_room_bytes", "Host memory for runners that need more than any runner may use.", device=device
+        )
+        self.host_memory_admitted = gauge(
+            "host_memory_admitted_bytes", "The part of it that running evaluations may use.", device=device
+        )
         self.restarts = counter("judge_restarts", "Restarts of judges.", device=device, cause=RESTART_CAUSES)
         self.layers = gauge("sandbox_layer_active", "1 when the layer holds.", device=device, layer=())
         self.children = ProcessCollectors(registry)
@@ -204,6 +210,8 @@ class DeviceMetrics:
         self._hits = metrics.cache_hits.labels(device)
         self._misses = metrics.cache_misses.labels(device)
         self._problems = metrics.cache_problems.labels(device)
+        self._host_memory_room = metrics.host_memory_room.labels(device)
+        self._host_memory_admitted = metrics.host_memory_admitted.labels(device)
         self._restarts = {cause: metrics.restarts.labels(device, cause) for cause in RESTART_CAUSES}
         self._running = {stage: metrics.running.labels(device, stage) for stage in DEVICE_STAGES}
         self._ready = metrics.ready.labels(device)
@@ -231,7 +239,8 @@ class DeviceMetrics:
 
     def judge_ended(self) -> None:
         """Record that the device takes no work for now."""
-        for gauge in (self._ready, self._spares, self._starting, self._taken, self._problems):
+        counted = (self._spares, self._starting, self._taken, self._problems)
+        for gauge in (self._ready, *counted, self._host_memory_room, self._host_memory_admitted):
             gauge.set(0)
 
     def judge_restarted(self, cause: str) -> None:
@@ -257,6 +266,8 @@ class DeviceMetrics:
         self._advance(self._hits, stats.get("reference_cache_hits", 0))
         self._advance(self._misses, stats.get("reference_cache_misses", 0))
         self._problems.set(float(stats.get("reference_cache_problems", 0)))
+        self._host_memory_room.set(float(stats.get("host_memory_room_bytes", 0)))
+        self._host_memory_admitted.set(float(stats.get("host_memory_admitted_bytes", 0)))
         spares, taken = float(stats.get("spares", 0)), float(stats.get("taken", 0))
         self._spares.set(spares)
         self._taken.set(taken)

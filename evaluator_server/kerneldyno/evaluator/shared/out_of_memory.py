@@ -15,6 +15,7 @@ _NO_HOST_MEMORY = "can't allocate memory"
 _NO_DEVICE_MEMORY = re.compile(
     r"CUDA (driver )?error: out of memory|\bCU\w+_ALLOC_FAILED\b|\bCUDA_ERROR_OUT_OF_MEMORY\b"
 )
+_LACKS_HOST = re.compile(rf"\bMemoryError\b|{_NO_HOST_MEMORY}")
 _NAMED = re.compile(rf"\b(OutOfMemoryError|MemoryError)\b|{_NO_HOST_MEMORY}|{_NO_DEVICE_MEMORY.pattern}")
 _ASKED_OF_HOST = re.compile(r"tried to allocate (\d{1,18}) bytes")
 _SIZE = r"(?P<number>\d{1,9}(\.\d{1,9})?) (?P<unit>bytes|KiB|MiB|GiB)"
@@ -37,6 +38,11 @@ def says_device_lacks_memory(message: str) -> bool:
     torch has an exception of its own only for its own allocator; a library's handle or a kernel may need memory too.
     """
     return _NO_DEVICE_MEMORY.search(message) is not None
+
+
+def says_host_lacks_memory(text: str) -> bool:
+    """Return True if the text of an exception (name and message) means that the host's memory has run out."""
+    return _LACKS_HOST.search(text) is not None
 
 
 def text_means_lack_of_memory(text: str) -> bool:

@@ -5,12 +5,15 @@ Functions about one process raise OSError when it has ended or is hidden, unless
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
 MEMINFO = Path("/proc/meminfo")
 STATUS = Path("/proc/self/status")
 MAPS = Path("/proc/self/maps")
+#: "5" written here makes the peak of a process's resident memory count again from now on.
+_CLEAR_REFS, _CLEAR_PEAK = Path("/proc/self/clear_refs"), "5"
 _CPUINFO = Path("/proc/cpuinfo")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 #: Positions of the fields of /proc/PID/stat that are read, counted from the field after the name.
@@ -51,6 +54,20 @@ def resident_bytes(pid: int) -> int:
         return _pages(pid, 1)
     except (OSError, IndexError):
         return 0
+
+
+def peak_resident_bytes() -> int | None:
+    """Return the most resident memory of this process so far in bytes, or None if the kernel does not count it."""
+    try:
+        return kibibytes(STATUS, "VmHWM")
+    except (OSError, KeyError):
+        return None
+
+
+def restart_peak() -> None:
+    """Make `peak_resident_bytes` count from now on, where the kernel can."""
+    with contextlib.suppress(OSError):
+        _CLEAR_REFS.write_text(_CLEAR_PEAK)
 
 
 def proportional_bytes(pid: int) -> int:

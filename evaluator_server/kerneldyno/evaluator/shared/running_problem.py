@@ -82,6 +82,9 @@ class RunningProblem(ABC):
     cases: int | None
     #: Constant parameters and buffers that hold secret values, by name.
     constants: Mapping[str, torch.Tensor]
+    #: Host memory in bytes that building it took, and drawing inputs for the first time; None if that is unknown.
+    construction_bytes: int | None = None
+    drawing_bytes: int | None = None
     #: Bytes of memory that is shared with its process; and when it was asked last (monotonic, seconds).
     arena_bytes: int = 0
     last_asked: float = 0.0

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ..devices import hostmemory
 from ..devices.base import Device
 from ..shared import small_floats, tree
 from ..shared.gradients import Gradients
@@ -60,8 +61,17 @@ class LocalProblem(RunningProblem):
         return self._problem.buffers
 
     def draw(self, number: int, seed: int) -> tuple[Any, list[torch.Tensor]]:
-        with _named("inputs", "get_inputs()"):
+        with _named("inputs", "get_inputs()"), self._measured_once():
             return tree.flatten(list(self._problem.inputs(number, seed)), are_arguments=True)
+
+    @contextlib.contextmanager
+    def _measured_once(self) -> Iterator[None]:
+        if self.drawing_bytes is not None:
+            yield
+            return
+        with hostmemory.measured() as peak:
+            yield
+        self.drawing_bytes = peak.nbytes or 0
 
     def draw_sets(
         self, numbers: Sequence[int], seeds: Sequence[int], specs: Sequence[tree.TensorSpec], into: torch.Tensor
@@ -136,8 +146,11 @@ class LocalProblem(RunningProblem):
 def build_local(spec: ProblemSpec, device: Device, seed: int) -> LocalProblem:
     """Build the problem of `spec` in this process under a secret `seed`. Raises ReferenceFailure."""
     before = device.allocated_bytes()
-    problem = torch_settings.build(toolkits()[spec.toolkit], spec, device.torch_device, seed)
-    return LocalProblem(problem, device, before)
+    with hostmemory.measured() as peak:
+        problem = torch_settings.build(toolkits()[spec.toolkit], spec, device.torch_device, seed)
+    local = LocalProblem(problem, device, before)
+    local.construction_bytes = peak.nbytes
+    return local
 
 
 def store(tensors: Sequence[torch.Tensor], specs: Sequence[tree.TensorSpec], region: torch.Tensor) -> None:

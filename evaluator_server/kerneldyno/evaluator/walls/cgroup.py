@@ -145,6 +145,10 @@ class Group:
         """Move this process, and with it its later children, into the group."""
         self._write("cgroup.procs", "0")
 
+    def allow(self, memory_bytes: int) -> None:
+        """Let the group use so much memory from now on. Raises OSError."""
+        self._write("memory.max", str(memory_bytes))
+
     def kill(self) -> None:
         """Kill every process in the group at once. Linux before 5.14 cannot; then the caller must kill them."""
         with contextlib.suppress(OSError):

@@ -101,7 +101,10 @@ class Candidate(Side):
         _, state_bytes = tree.layout([tree.describe(tensor) for tensor in problem.constants.values()])
         room = max(state_bytes, min(problem.parameter_bytes, _HANDED), *(each.inputs.set_bytes for each in trials))
         widest = max(each.slot_bytes for each in trials)
-        await self.open_arenas(sizes, room=room + _LEAST_GUARD_BYTES, widest=widest, memory_bytes=self.memory.device)
+        room += _LEAST_GUARD_BYTES
+        await self.open_arenas(
+            sizes, host_bytes=self.memory.host, room=room, widest=widest, memory_bytes=self.memory.device
+        )
 
     async def load(self, symbol: str, libraries: Libraries) -> None:
         """Import the source in the runner, which gets the libraries that builders have built for it."""

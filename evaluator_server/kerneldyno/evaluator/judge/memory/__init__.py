@@ -1,1 +1,1 @@
-"""Device memory: what a problem needs (`footprint`), what timing may add (`surplus`), who gets it (`ledger`)."""
+"""Memory: what a problem needs (`footprint`), what timing may add (`surplus`), who gets it (`ledger`; of hosts: `host`)."""

@@ -1,7 +1,8 @@
-"""The memory plan: how much device memory a problem takes, and how large the arenas of an evaluation may be.
+"""The memory plan: how much memory a problem takes, and how large the arenas of an evaluation may be.
 
 Sizes are measured when the judge runs a reference for the first time. From these the plan computes the peak of one
-evaluation, all its processes together. The ledger admits the evaluation with that number. Pure arithmetic.
+evaluation, all its processes together, and what two of them take of the host's memory. The ledgers admit the evaluation
+with these numbers. Pure arithmetic.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ _CANDIDATE_TIMES, _CANDIDATE_MORE = 2, 4 << 30
 WITH_PRECISE = 3
 #: Share of the device that is admitted for a problem that was never run: most problems need less.
 _UNKNOWN_SHARE = 1 / 4
+#: If the host memory that constructing took was not measured, it counts as this multiple of the parameters: each may be
+#: computed from another tensor of its size, or be cast to half of it afterwards.
+_CONSTRUCTION_TIMES = 2
 #: The judge may take this multiple of what the plan expects before its allocations fail.
 _AT_MOST = 1.5
 
@@ -43,6 +47,15 @@ _MIN_SLOTS_LARGE = 2
 _LARGE_OUTPUT = 1 << 30
 #: Numbers of input sets and output slots if the preferred ones do not fit. With one slot no earlier output is checked.
 _SMALLER = ((2, 2), (1, 2), (1, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class HostNeed:
+    """What the processes of an evaluation take of the host's memory, in bytes, in addition to what any process takes."""
+
+    candidate: int
+    #: The runner of its reference; 0 if nothing is timed.
+    reference: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +77,11 @@ class Footprint:
     widest_inputs: int = 0
     widest_outputs: int = 0
     held: int = 0
+    #: Host memory that building the reference took, and drawing one input set, at most.
+    construction: int = 0
+    drawing: int = 0
+    #: Those of the parameters that have secret values, which the candidate gets through its arena.
+    secret: int = 0
 
     @property
     def is_large(self) -> bool:
@@ -110,16 +128,30 @@ class Footprint:
         """Return what outputs of earlier calls take in the candidate's process, where they are checked again."""
         return (min(CHECKED_SLOTS, sizes.slots) - 1) * max(self.outputs, self.widest_outputs)
 
+    def _arenas(self, sizes: Sizes) -> int:
+        wide = min(CHECKED_SLOTS, sizes.slots) * self.widest_outputs
+        return max(sizes.sets * self.inputs, self.widest_inputs) + max(sizes.slots * self.outputs, wide)
+
     def beside(self, sizes: Sizes, *, timed: bool) -> int:
         """Return what an evaluation with such arenas takes in addition to the candidate's own allocations."""
-        wide = min(CHECKED_SLOTS, sizes.slots) * self.widest_outputs
-        arenas = max(sizes.sets * self.inputs, self.widest_inputs) + max(sizes.slots * self.outputs, wide)
         timing = self.ahead + self.reference_runner(sizes) if timed else 0
-        return arenas + self.kept(sizes) + timing + self.judged
+        return self._arenas(sizes) + self.kept(sizes) + timing + self.judged
 
     def needed(self, sizes: Sizes, *, timed: bool) -> int:
         """Return what an evaluation with such arenas takes at its peak, all its processes together."""
         return self.beside(sizes, timed=timed) + self.alone + self.parameters
+
+    def host_need(self, device: Device, sizes: Sizes, *, timed: bool) -> HostNeed:
+        """Return what processes with such arenas take of the host's memory. A GPU's modules are constructed there.
+
+        The candidate is constructed twice, if it has secret values. On the CPU both instances are there at once, and so
+        are the secret values in the arena and a copy of them.
+        """
+        if device.kind != "cpu":
+            return HostNeed(self.construction, self.construction + self.drawing if timed else 0)
+        passing = max(0, self.construction - self.parameters)
+        candidate = self._arenas(sizes) + self.kept(sizes) + self.alone + self.parameters + 2 * self.secret
+        return HostNeed(candidate + passing, self.reference_runner(sizes) + passing if timed else 0)
 
     def sizes(self, device: Device, capacity: int, *, timed: bool) -> Sizes:
         """Return the sizes of the arenas: those that timing prefers, and smaller ones if the evaluation would not fit."""
@@ -144,6 +176,14 @@ class Footprint:
 def lies_over_inputs(outputs: int, arena: int) -> bool:
     """Return True if an empty call's output is placed over an arena of inputs: it is large, and fits there."""
     return _LARGE_OUTPUT < outputs <= arena
+
+
+def constructing(parameters: int, measured: int | None) -> int:
+    """Return the host memory that constructing a module takes.
+
+    Memory that was kept from earlier does not show in what was `measured`, so it is not less than the parameters.
+    """
+    return _CONSTRUCTION_TIMES * parameters if measured is None else max(parameters, measured)
 
 
 def unknown(capacity: int) -> int:

@@ -1,9 +1,9 @@
-"""The ledger of a device's memory: an evaluation that needs much memory waits here until it is free.
+"""A ledger of memory: an evaluation that needs much of it waits here until it is free.
 
-Device memory cannot be shared as time can: the first process to allocate gets it, and honest neighbours fail. So every
-evaluation is admitted with the bytes of its plan (`footprint`): many small ones side by side, a large one by itself. If
-an evaluation lacked memory in spite of that, it runs again alone on the device, and only that verdict counts. Used by
-the service and its lanes.
+Memory cannot be shared as time can: the first process to allocate gets it, and honest neighbours fail. So every
+evaluation is admitted with the device memory of its plan (`footprint`): many small ones side by side, a large one by
+itself. If an evaluation lacked memory in spite of that, it runs again alone on the device, and only that verdict counts.
+A second ledger admits those that need much of the host's memory (`host`). Used by the service and its lanes.
 """
 
 from __future__ import annotations
@@ -40,6 +40,13 @@ class Ledger:
     def admitted_bytes(self) -> int:
         """Bytes that the admitted evaluations may need, all together."""
         return self.capacity - self.free_bytes
+
+    def grow(self, capacity: int) -> None:
+        """Make the capacity larger, if `capacity` is, and admit what fits then."""
+        more = max(0, capacity - self.capacity)
+        self.capacity += more
+        self.free_bytes += more
+        self._admit()
 
     @contextlib.asynccontextmanager
     async def admit(self, nbytes: int, waits: Callable[[], None] = lambda: None) -> AsyncIterator[int]:

@@ -20,7 +20,7 @@ from ...devices.base import Device
 from ...shared.enums import Precision
 from ...shared.running_problem import Counted, RunningProblem
 from ...shared.spec import EvalSpec
-from ..memory.footprint import CONTEXT_BYTES, WITH_PRECISE, Footprint
+from ..memory.footprint import CONTEXT_BYTES, WITH_PRECISE, Footprint, constructing
 from ..memory.surplus import most_ahead
 from ..runners.pool import Pool
 from . import forms, trial
@@ -256,7 +256,12 @@ class Problems:
         forms.require_same_form(problem, first)
         working = 2 * (inputs.set_bytes + first.slot_bytes) if first.peak is None else max(first.slot_bytes, first.peak)
         ahead = most_ahead(device, inputs.set_bytes, first.slot_bytes)
-        footprint = Footprint(inputs.set_bytes, first.slot_bytes, working, problem.parameter_bytes, ahead)
+        footprint = Footprint(
+            *(inputs.set_bytes, first.slot_bytes, working, problem.parameter_bytes, ahead),
+            construction=constructing(problem.parameter_bytes, problem.construction_bytes),
+            drawing=problem.drawing_bytes or 0,
+            secret=sum(tensor.numel() * tensor.element_size() for tensor in problem.constants.values()),
+        )
         footprint = with_all_cases(footprint, problem, spec, device)
         counted = None
         if problem.cases is None and (device.kind != "cpu" or footprint.is_large):

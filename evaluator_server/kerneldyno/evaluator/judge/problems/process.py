@@ -90,6 +90,7 @@ class ProblemProcess(RunningProblem):
         self.precision, self.training = about.precision, about.training
         self.workloads, self.cases = about.workloads, about.cases
         self.parameter_bytes, self.input_bytes = about.parameter_bytes, about.input_bytes
+        self.construction_bytes = about.construction_bytes
         self._names = about.constants
 
     @functools.cached_property
@@ -111,6 +112,7 @@ class ProblemProcess(RunningProblem):
         tensors = self._take(said)
         with self._suspicion():
             self.gradients, self.buffers = told.read_late(said)
+            self.drawing_bytes = told.read_bytes(said.get("drawing_bytes"))
             return told.read_structure(said.get("structure"), len(tensors)), tensors
 
     def draw_sets(

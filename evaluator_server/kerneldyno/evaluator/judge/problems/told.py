@@ -45,6 +45,7 @@ class About:
     constants: list[str]
     parameter_bytes: int
     input_bytes: int | None
+    construction_bytes: int | None
 
 
 def read_about(said: Any) -> About:
@@ -62,7 +63,8 @@ def read_about(said: Any) -> About:
         cases=None if said.get("cases") is None else _count(said.get("cases"), 1000),
         constants=[_text(name) for name in _list(said.get("constants"))],
         parameter_bytes=_count(said.get("parameter_bytes")),
-        input_bytes=None if said.get("input_bytes") is None else _count(said.get("input_bytes")),
+        input_bytes=read_bytes(said.get("input_bytes")),
+        construction_bytes=read_bytes(said.get("construction_bytes")),
     )
 
 

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 
 from kerneldyno.v1 import evaluation_pb2 as pb
 
-from ...shared.out_of_memory import says_device_lacks_memory
+from ...shared.out_of_memory import says_device_lacks_memory, says_host_lacks_memory
 from ...shared.tracebacks import ErrorDescription
 from ...walls.limits import MAX_TASKS
 from ..comparison.evidence import Mismatch
+from ..memory.footprint import Footprint
 from ..runners.handle import ExitReport
 from .missing_module import missing_module
 from .times import Times
@@ -128,6 +129,18 @@ class Limits:
     device: int = 0
 
 
+def memory_use(found: Footprint, planned: int, limits: Limits) -> pb.MemoryUse:
+    """Return a result's report on memory: what a problem takes, what was planned in bytes, and the candidate's limits."""
+    return pb.MemoryUse(
+        planned_bytes=planned,
+        reference_peak_bytes=found.working + found.parameters,
+        candidate_limit_bytes=limits.device,
+        candidate_host_limit_bytes=limits.host,
+        input_bytes=found.inputs,
+        output_bytes=found.outputs,
+    )
+
+
 def raised(stage: str, error: ErrorDescription, limits: Limits, findings: Sequence[pb.Finding] = ()) -> pb.EvalResult:
     """Return the result of a candidate that raised.
 
@@ -146,8 +159,9 @@ def raised(stage: str, error: ErrorDescription, limits: Limits, findings: Sequen
     if "NotPlainTensorError" in bases:
         lazy = finding("T04", pb.Finding.SEVERITY_REJECT, f"the candidate returned {evidence.message}")
         return rejected([*findings, lazy], None, compiled=True)
-    if bases & {"OutOfMemoryError", "MemoryError"} or says_device_lacks_memory(evidence.message):
-        memory = "host" if "MemoryError" in bases else "device"
+    lacks_host = "MemoryError" in bases or says_host_lacks_memory(evidence.message)
+    if lacks_host or "OutOfMemoryError" in bases or says_device_lacks_memory(evidence.message):
+        memory = "host" if lacks_host else "device"
         limit = limits.host if memory == "host" else limits.device
         lacking = pb.OutOfMemoryEvidence(memory=memory, stage=stage, detail=sentence, limit_bytes=limit)
         message = f"{memory} memory ran out: {sentence}"

@@ -24,6 +24,8 @@ _READY_TIMEOUT = 60.0
 #: much memory takes up to a second or two.
 _EXIT_TIMEOUT = 20.0
 _STOP_TIMEOUT = 5.0
+#: Time limit in seconds for a warden to raise a limit. It has nothing else to do, but the host may be busy.
+_ALLOW_TIMEOUT = 20.0
 #: A process that closed its channel by ending is reaped within milliseconds; a loaded host may take longer (seconds).
 _GONE_TIMEOUT = 5.0
 
@@ -66,9 +68,16 @@ class Runner:
     """One process for one candidate."""
 
     def __init__(
-        self, channel: socket.socket, control: socket.socket, descriptors: list[int], role: str = "runner"
+        self,
+        channel: socket.socket,
+        control: socket.socket,
+        descriptors: list[int],
+        role: str = "runner",
+        memory_bytes: int = 0,
     ) -> None:
         self._sockets = (channel, control)
+        #: Host memory that it may use, in bytes.
+        self.memory_bytes = memory_bytes
         #: The program in it; only a "runner" opens the device.
         self.role = role
         self.descriptors = descriptors
@@ -86,6 +95,8 @@ class Runner:
         self._stopped_since: float | None = None
         self._exit: asyncio.Future[ExitReport] = asyncio.get_running_loop().create_future()
         self._stopped = asyncio.Event()
+        #: Why the warden did not raise the limit of memory, or ""; while it is asked to.
+        self._allowed: asyncio.Future[str] | None = None
         self._channel: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._control: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._listener: asyncio.Task[None] | None = None
@@ -178,6 +189,24 @@ class Runner:
             async with asyncio.timeout(_STOP_TIMEOUT):
                 await self._stopped.wait()
 
+    async def allow(self, memory_bytes: int) -> None:
+        """Let it use so much host memory, if that is more than now. Only before a candidate is put into it.
+
+        Raises RunnerStartError.
+        """
+        if memory_bytes <= self.memory_bytes:
+            return
+        self._allowed = asyncio.get_running_loop().create_future()
+        self._order("allow", memory_bytes=memory_bytes)
+        try:
+            async with asyncio.timeout(_ALLOW_TIMEOUT):
+                failed = "it has ended" if self._exit.done() else await self._allowed
+        except TimeoutError:
+            failed = "its warden is silent"
+        if failed:
+            raise RunnerStartError(f"the runner's limit of host memory could not be raised: {failed}")
+        self.memory_bytes = memory_bytes
+
     async def park(self) -> None:
         """Stop it permanently, except while its owner resumes it."""
         self.parked = True
@@ -216,10 +245,10 @@ class Runner:
                 return await asyncio.shield(self._exit)
         return await self.end()
 
-    def _order(self, order: str) -> None:
+    def _order(self, order: str, **more: int) -> None:
         if self._control is not None and not self._exit.done():
             with contextlib.suppress(ConnectionError, RuntimeError):
-                wire.write_frame(self._control[1], {"op": order})
+                wire.write_frame(self._control[1], {"op": order, **more})
 
     async def _listen(self) -> None:
         assert self._control is not None
@@ -228,14 +257,21 @@ class Runner:
             while (frame := await wire.read_frame(self._control[0])) is not None:
                 if frame["op"] == "stopped":
                     self._stopped.set()
+                elif frame["op"] == "allowed":
+                    self._answer_allowed(str(frame["failed"]))
                 elif frame["op"] == "exit":
                     report = ExitReport(**{name: value for name, value in frame.items() if name != "op"})
                     break
         finally:
             self._stopped.set()
+            self._answer_allowed("it has ended")
             if not self._exit.done():
                 self._exit.set_result(report)
             self._control[1].close()  # the warden waits for this before it ends
+
+    def _answer_allowed(self, failed: str) -> None:
+        if self._allowed is not None and not self._allowed.done():
+            self._allowed.set_result(failed)
 
     def _close(self) -> None:
         if self._reading is not None:

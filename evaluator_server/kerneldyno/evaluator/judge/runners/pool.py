@@ -67,14 +67,14 @@ class Pool:
             device: The device.
             device_name: Its name: cpu:0 or cuda:N.
             spares: Number of warm runners to keep.
-            memory_bytes: Host memory of one runner.
+            memory_bytes: Host memory of one runner, unless it is allowed more later (`Runner.allow`).
             devices: Number of devices of this server, each of which has a pool.
         """
         self._zygote = zygote
         self._device = device
         self._device_name = device_name
         self._spares = spares
-        #: Host memory of one runner, in bytes.
+        #: Host memory of a new runner, in bytes.
         self.memory_bytes = memory_bytes
         #: The walls that runners get; see `ladder`.
         self.walls = Walls(namespaces=True, filters=True)
@@ -155,7 +155,7 @@ class Pool:
             channel_theirs.close()
             control_theirs.close()
         self.spawns += role == "runner"
-        runner = Runner(channel, control, descriptors, role)
+        runner = Runner(channel, control, descriptors, role, self.memory_bytes)
         self.runners.add(runner)
         try:
             await runner.start(contextlib.nullcontext() if full_queues else self._opening())

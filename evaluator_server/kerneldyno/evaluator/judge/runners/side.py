@@ -89,18 +89,22 @@ class Side(ABC):
         """Size of the arenas, in bytes."""
         return sum(arena.data.numel() for arena in self._arenas)
 
-    async def open_arenas(self, sizes: Sizes, *, room: int = 0, widest: int = 0, memory_bytes: int = 0) -> None:
+    async def open_arenas(
+        self, sizes: Sizes, *, host_bytes: int, room: int = 0, widest: int = 0, memory_bytes: int = 0
+    ) -> None:
         """Allocate the shared memory and have the runner open it. Raises RunnerStartError, OutOfMemoryError.
 
         Neither failure is the fault of the code that is judged.
 
         Args:
             sizes: What the arenas must hold.
+            host_bytes: Host memory that the runner may use, as the host's ledger has admitted.
             room: The least size of the input arena, in bytes.
             widest: The least size of an output slot, in bytes. If it is larger than that of `sizes`, there are fewer
                 slots, and `narrow` must be called before bursts.
             memory_bytes: Device memory that the runner may use in addition; 0 for no limit.
         """
+        await self.runner.allow(host_bytes)
         async with self._lease.work():
             inputs, timed = max(room, sizes.sets * sizes.set_bytes), sizes.slots * sizes.slot_bytes
             if widest > sizes.slot_bytes:
@@ -119,6 +123,7 @@ class Side(ABC):
             "slots": sizes.slots,
             "slot_bytes": sizes.slot_bytes,
             "memory_bytes": memory_bytes,
+            "host_bytes": host_bytes,
         }
         try:
             answer = await self.runner.ask(order, _REACHING_SECONDS)

@@ -24,6 +24,7 @@ from ...shared.reference_failure import ReferenceFailure
 from ...shared.spec import EvalSpec
 from ...shared.tracebacks import ErrorDescription
 from ..memory.footprint import CONTEXT_BYTES, lies_over_inputs
+from ..memory.host import HostMemory
 from ..problems.cache import BuiltProblem
 from ..runners.handle import Runner, RunnerGone, RunnerLate, RunnerStartError
 from ..runners.lease import Lease
@@ -123,7 +124,8 @@ class ReferenceRunner(Side):
         except RunnerGone:
             report = await self.runner.gone()
             if report.out_of_memory:
-                ended: Exception = MemoryError("the reference needs more host memory than a runner may have")
+                limit = self.runner.memory_bytes >> 20
+                ended: Exception = MemoryError(f"the reference needs more host memory than its runner's {limit} MiB")
             elif report.lost or report.killed or report.signal == signal.SIGKILL:  # somebody killed it from outside
                 raise RunnerStartError("the runner of the reference was killed") from None
             else:
@@ -139,8 +141,9 @@ class ReferenceRunner(Side):
 @dataclass(slots=True)
 class _Kept:
     side: ReferenceRunner
-    #: Device memory that it takes, in bytes.
+    #: Device memory that it takes, in bytes, and host memory that it may use in addition to what any runner may.
     nbytes: int
+    host_bytes: int
     #: Number of lanes that use it or wait for the lease to use it.
     users: int = 0
     last_used: float = field(default_factory=time.monotonic)
@@ -149,9 +152,10 @@ class _Kept:
 class References:
     """The reference runners of one device."""
 
-    def __init__(self, device: Device, pool: Pool, processors: Processors) -> None:
+    def __init__(self, device: Device, pool: Pool, processors: Processors, host: HostMemory) -> None:
         self._device = device
         self._pool = pool
+        self._host = host
         self._processors = processors
         self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
         #: The class of the first candidate that was, or may be, timed beside it.
@@ -198,7 +202,8 @@ class References:
                 kept = None
             if kept is None:
                 made = await self._make(built, spec, sizes, candidate, full_queues=full_queues)
-                kept = _Kept(made, built.footprint.reference_runner(sizes) + CONTEXT_BYTES)
+                nbytes = built.footprint.reference_runner(sizes) + CONTEXT_BYTES
+                kept = _Kept(made, nbytes, made.runner.memory_bytes - self._host.base)
                 # A runner of another pace serves this candidate only: the next candidate may find one of its own pace.
                 if self._pool.class_of(kept.side.runner) == self._pool.class_of(candidate):
                     self._kept[key] = kept
@@ -226,8 +231,10 @@ class References:
         runner = await self._pool.take_like(candidate, full_queues=full_queues)
         sizes = replace(sizes, slots=sizes.sets)  # nobody reads earlier outputs of a reference
         side = ReferenceRunner(self._device, self._pool.lease, runner, sizes)
+        footprint = built.footprint
+        host_bytes = self._host.limit(footprint.host_need(self._device, sizes, timed=True).reference)
         try:
-            await side.open_arenas(sizes, memory_bytes=built.footprint.reference_limit(sizes))
+            await side.open_arenas(sizes, host_bytes=host_bytes, memory_bytes=footprint.reference_limit(sizes))
             await side.build(spec, built.seed, built.problem.buffers)
             await side.settle(self._processors.chosen)
             async with self._pool.lease.work():  # between leases, which stop and resume all runners that are not parked
@@ -246,6 +253,11 @@ class References:
     def idle_bytes(self) -> int:
         """Device memory in bytes of the runners that nobody uses now."""
         return sum(kept.nbytes for kept in self._kept.values() if not kept.users)
+
+    @property
+    def idle_host_bytes(self) -> int:
+        """Host memory in bytes that the runners that nobody uses now may use, in addition to what any runner may."""
+        return sum(kept.host_bytes for kept in self._kept.values() if not kept.users)
 
     async def end_one(self) -> bool:
         """End the unused runner whose last use is longest ago. Return False if there is none."""
