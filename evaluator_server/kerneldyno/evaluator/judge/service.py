@@ -192,7 +192,7 @@ class Service:
             self._send(frames.stage(attempt, stage))
 
         try:
-            spec = read_request(frames.request(frame["request"]))
+            spec = read_request(frames.request(frame))
             libraries = Libraries.from_json(frame.get("libraries", {}))
 
             async def evaluate_one(each: EvalSpec) -> tuple[pb.EvalResult, Sequence[tuple[str, str]]]:
