@@ -31,7 +31,7 @@ from .lane import Lane, LeakError
 from .memory.footprint import CONTEXT_BYTES
 from .memory.ledger import Ledger, lacked_memory
 from .problems.cache import Announce, Problems
-from .request import read_request
+from .request import UnreadableRequestError, read_request
 from .results import verdict
 from .runners import ladder
 from .runners.pool import Pool
@@ -41,6 +41,8 @@ from .timing.reference_runners import References
 
 _log = logging.getLogger("kerneldyno.judge")
 
+#: Why a request that the server took cannot be read.
+_OTHER_VERSION = "the scheduler that filled in its defaults has another version than this evaluator"
 #: Least device memory to plan with, in bytes, even if less is free when the judge starts.
 _LEAST_ROOM = 1 << 30
 
@@ -214,6 +216,9 @@ class Service:
             return
         except asyncio.CancelledError:
             result = verdict.infrastructure("CANCELLED", "the evaluation was cancelled", retryable=False)
+        except UnreadableRequestError as error:
+            _log.error("event=request_unreadable attempt=%s detail=%r", attempt, str(error))
+            result = verdict.infrastructure("REQUEST_UNREADABLE", f"{error}; {_OTHER_VERSION}", retryable=True)
         except Exception as error:
             _log.exception("event=judge_error attempt=%s", attempt)
             result = verdict.infrastructure("JUDGE_ERROR", f"{type(error).__name__}: {error}", retryable=True)
