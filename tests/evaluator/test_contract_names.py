@@ -1,6 +1,6 @@
 """Checks of the evaluator's source: how it uses the enums and messages of the contract.
 
-No file writes the name of an enum's value as a string. No file turns a message into JSON or back, and few pack messages.
+No file writes the name of an enum's value as a string. No file turns a message into JSON or back; few pack messages.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ DEFAULT_BUILD_SECONDS = 300
 
 STAGE_TIMEOUT_FIELDS = ("load_timeout", "compile_timeout", "correctness_timeout", "timing_timeout", "build_timeout")
 
-#: Fields that every effective request has. A field that is newer than these may be absent: its readers know its default.
+#: Fields that every effective request has. A newer field may be absent: its readers know its default.
 _FILLED_TEXTS: Final = ("entry_point", "backend", "toolkit")
 _FILLED_NUMBERS: Final = ("num_correct_trials", "num_perf_trials")
 _FILLED_TIMEOUTS: Final = ("load_timeout", "compile_timeout", "correctness_timeout", "timing_timeout")
@@ -198,7 +198,7 @@ def effective(request: pb.EvalRequest) -> pb.EvalRequest:
 
 
 def missing_fields(full: pb.EvalRequest) -> list[str]:
-    """Return the fields that `effective` always fills in and `full` lacks. A sender of another version may omit some."""
+    """Return the fields that `effective` always fills in and `full` lacks. Another version may omit some."""
     return [
         *(name for name in _FILLED_TEXTS if not getattr(full, name)),
         *(name for name in _FILLED_NUMBERS if not full.HasField(name)),

@@ -382,9 +382,9 @@ class AttemptRefusal(_message.Message):
         WHY_DRAINING: AttemptRefusal._Why.ValueType  # 2
         """The node is being stopped."""
         WHY_INVALID: AttemptRefusal._Why.ValueType  # 3
-        """The node cannot use the assignment: the request lacks fields that every effective request of its version has, or
-        the token is malformed. With `violations` (of nodes that validate assignments again) the request counts as INVALID;
-        without them, another node is tried.
+        """The node cannot use the assignment: the request lacks fields that every effective request of its version has,
+        or the token is malformed. With `violations` (of nodes that validate assignments again) the request counts as
+        INVALID; without them, another node is tried.
         """
         WHY_NO_MATCHING_DEVICE: AttemptRefusal._Why.ValueType  # 4
         """The node does not have what the request needs: no device matches, or a backend or toolkit is missing."""
@@ -399,9 +399,9 @@ class AttemptRefusal(_message.Message):
     WHY_DRAINING: AttemptRefusal.Why.ValueType  # 2
     """The node is being stopped."""
     WHY_INVALID: AttemptRefusal.Why.ValueType  # 3
-    """The node cannot use the assignment: the request lacks fields that every effective request of its version has, or
-    the token is malformed. With `violations` (of nodes that validate assignments again) the request counts as INVALID;
-    without them, another node is tried.
+    """The node cannot use the assignment: the request lacks fields that every effective request of its version has,
+    or the token is malformed. With `violations` (of nodes that validate assignments again) the request counts as
+    INVALID; without them, another node is tried.
     """
     WHY_NO_MATCHING_DEVICE: AttemptRefusal.Why.ValueType  # 4
     """The node does not have what the request needs: no device matches, or a backend or toolkit is missing."""

@@ -135,8 +135,8 @@ class Node:
     ) -> Attempt:
         """Start an attempt of an effective request, or queue it. Nothing is validated again.
 
-        Checks only what the scheduler cannot know for certain: what this node has at this moment, and whether both sides
-        mean the same by an effective request.
+        Checks only what the scheduler cannot know for certain: what this node has at this moment, and whether both
+        sides mean the same by an effective request.
 
         Args:
             token: The attempt's fencing token.

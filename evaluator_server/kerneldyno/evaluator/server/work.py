@@ -186,8 +186,8 @@ class Work:
 def _refusal(token: str, error: errors.KernelDynoError) -> pb.AttemptRefusal:
     """Return why the node does not run an assignment.
 
-    It names no violations: with them, the client would hear that its request is INVALID, though the scheduler has validated
-    it. Without them, the scheduler tries another node.
+    It names no violations: with them, the client would hear that its request is INVALID, though the scheduler has
+    validated it. Without them, the scheduler tries another node.
     """
     refusal = pb.AttemptRefusal(attempt_token=token, detail=error.message)
     match error:

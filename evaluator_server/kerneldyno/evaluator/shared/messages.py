@@ -22,7 +22,7 @@ def pack(message: Message) -> str:
 
 
 def unpack(kind: type[_Kind], said: object) -> _Kind:
-    """Return the message of type `kind` that `said`, a field of a received frame, holds. Fields of newer versions are kept.
+    """Return the message of type `kind` that `said` holds, a field of a received frame. Unknown fields are kept.
 
     Raises:
         ProtocolError: `said` is not what `pack` returns for such a message.
