@@ -17,7 +17,7 @@ from kerneldyno.evaluator.server.builders import BuilderSettings
 from kerneldyno.evaluator.shared import wire
 from kerneldyno.rpc.native import may_need_build
 from kerneldyno.v1 import evaluation_pb2 as pb
-from tests.evaluator.judge_harness import DEVICE, Judge
+from tests.evaluator.judge_harness import DEVICE, Judge, pack_request, unpacked
 
 #: Candidates that are built at once, and the size of the build cache in bytes.
 _PLACES, _CACHE_BYTES = 2, 1 << 30
@@ -56,7 +56,7 @@ class JudgeWithBuilder(Judge):
         if self._builder is None:
             self._builder = self._start()
         self._building[token] = asked
-        wire.send(self._builder, {"op": "build", "attempt": token, "request": asked})
+        wire.send(self._builder, {"op": "build", "attempt": token, "request": pack_request(asked)})
         return token
 
     def _start(self) -> socket.socket:
@@ -87,7 +87,7 @@ class JudgeWithBuilder(Judge):
                 break
             received = wire.receive(self._builder)
             assert received is not None, "the builder closed the connection"
-            if (frame := received[0])["op"] == "built" and (result := self._go_on(frame)) is not None:
+            if (frame := received[0])["op"] == "built" and (result := self._go_on(unpacked(frame))) is not None:
                 return result
         return super()._next()
 
@@ -100,5 +100,6 @@ class JudgeWithBuilder(Judge):
             "built": [[digest, key, f"{self._cache.name}/{key}.library"] for digest, key in built["libraries"]],
             "failures": built["failures"],
         }
-        wire.send(self._socket, {"op": "evaluate", "attempt": token, "request": asked, "libraries": libraries})
+        order = {"op": "evaluate", "attempt": token, "request": pack_request(asked), "libraries": libraries}
+        wire.send(self._socket, order)
         return None

@@ -19,6 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from kerneldyno.evaluator.shared import wire
+from kerneldyno.evaluator.shared.messages import pack, unpack
+from kerneldyno.v1 import evaluation_pb2 as pb
+from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
 
 
 def exists(path: str) -> bool:
@@ -50,20 +53,23 @@ class FakeJudge:
         wire.write_frame(self.writer, {"op": op, **fields})
 
     async def serve(self, reader: asyncio.StreamReader) -> None:
-        kind = self.options.device.partition(":")[0]
+        device = self.options.device
+        kind = device.partition(":")[0]
         self.say(
             "ready",
-            device={"name": self.options.device, "kind": kind, "model": "Fake 100", "memory_bytes": "1000"},
-            environment={"node_id": self.options.node_id, "device": self.options.device, "torch_version": "0.fake"},
-            sandbox_layers=[{"name": "pid_namespace", "active": True, "detail": "fake"}],
+            device=pack(fleet_pb.Device(name=device, kind=kind, model="Fake 100", memory_bytes=1000)),
+            environment=pack(pb.Environment(node_id=self.options.node_id, device=device, torch_version="0.fake")),
+            sandbox_layers=[pack(fleet_pb.SandboxLayer(name="pid_namespace", active=True, detail="fake"))],
             spare_runners=self.options.spares,
-            candidate_memory_bytes="4096",
+            candidate_memory_bytes=4096,
         )
         stats = asyncio.create_task(self.stats())
         while (frame := await wire.read_frame(reader)) is not None and frame["op"] != "shutdown":
             token = frame.get("attempt", "")
             if frame["op"] == "evaluate":
-                self.attempts[token] = asyncio.create_task(self.evaluate(token, frame["request"]))
+                self.attempts[token] = asyncio.create_task(
+                    self.evaluate(token, unpack(pb.EvalRequest, frame["request"]))
+                )
                 await asyncio.sleep(0)  # let the task start: an immediate cancel must find it running
             elif token in self.attempts:
                 self.attempts[token].cancel()
@@ -74,18 +80,21 @@ class FakeJudge:
             self.say("stats", runner_spawns=self.spawns, runner_exits={"clean": self.spawns}, spares=1)
             await asyncio.sleep(0.1)
 
-    async def evaluate(self, token: str, request: dict[str, Any]) -> None:
+    async def evaluate(self, token: str, request: pb.EvalRequest) -> None:
         self.spawns += 1
         try:
-            for line in request["kernel_code"].splitlines():
+            for line in request.kernel_code.splitlines():
                 await self._step(token, *line.split(maxsplit=1))
         except asyncio.CancelledError:
-            cancelled = {"cause": "CANCELLED", "detail": "told to", "retryable": False}
+            cancelled = pb.InfrastructureEvidence(cause="CANCELLED", detail="told to", retryable=False)
             self.result(token, outcome="INFRASTRUCTURE_ERROR", infrastructure_error=cancelled)
 
     def result(self, token: str, **fields: Any) -> None:
-        span = {"stage": "STAGE_LOADING", "start_time": "2026-01-01T00:00:00Z", "duration": "0.250s"}
-        self.say("result", attempt=token, result={"compiled": True, "stages": [span], **fields})
+        result = pb.EvalResult(compiled=True, **fields)
+        span = result.stages.add(stage=pb.STAGE_LOADING)
+        span.start_time.FromJsonString("2026-01-01T00:00:00Z")
+        span.duration.FromMilliseconds(250)
+        self.say("result", attempt=token, result=pack(result))
         del self.attempts[token]
 
     async def _step(self, token: str, verb: str, rest: str = "") -> None:
@@ -97,7 +106,7 @@ class FakeJudge:
             case "result":
                 self.result(token, outcome=rest)
             case "killed":  # SIGKILL ended the candidate's process
-                killed = {"kind": "signal", "stage": "compile", "signal": 9}
+                killed = pb.CrashEvidence(kind="signal", stage="compile", signal=9)
                 self.result(token, outcome="RUNTIME_ERROR", runtime_error=killed)
             case "zygote-killed-once":
                 if first_time(rest):

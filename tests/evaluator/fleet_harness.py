@@ -13,11 +13,17 @@ from typing import Any
 import grpc
 
 from kerneldyno.rpc import channel
+from kerneldyno.rpc.validation import effective
 from kerneldyno.v1 import evaluation_pb2 as eval_pb
 from kerneldyno.v1 import fleet_service_pb2 as pb
 from kerneldyno.v1 import fleet_service_pb2_grpc as pb_grpc
 from tests.accepting import stop_accepting
 from tests.evaluator.node_harness import request
+
+
+def assignment(token: str, *steps: str, **fields: Any) -> pb.Assignment:
+    """Return an assignment as a scheduler sends it: its request is effective, and a script for the fake judge."""
+    return pb.Assignment(attempt_token=token, request=effective(request(*steps, **fields)))
 
 
 class Stream:
@@ -44,7 +50,7 @@ class Stream:
 
     def assign(self, token: str, *steps: str, **fields: Any) -> None:
         """Assign an attempt to the node. Its script for the fake judge has these steps."""
-        self.say(assignments=[pb.Assignment(attempt_token=token, request=request(*steps, **fields))])
+        self.say(assignments=[assignment(token, *steps, **fields)])
 
     def say(self, **fields: Any) -> None:
         """Send one WorkResponse."""

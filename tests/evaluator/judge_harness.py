@@ -1,4 +1,7 @@
-"""A real judge with a real zygote. The tests talk to it over the same socket as the evaluator server does."""
+"""A real judge with a real zygote. The tests talk to it over the same socket as the evaluator server does.
+
+Frames carry messages as packed bytes. Tests write and read proto-JSON; `pack_request` and `unpacked` convert.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,14 @@ from types import TracebackType
 from typing import Any
 
 from google.protobuf import json_format
+from google.protobuf.message import Message
 
 from kerneldyno.evaluator.judge.request import read_request
-from kerneldyno.evaluator.shared import wire
+from kerneldyno.evaluator.shared import messages, wire
 from kerneldyno.evaluator.shared.spec import EvalSpec
+from kerneldyno.rpc.jsonio import result_to_json
 from kerneldyno.v1 import evaluation_pb2 as pb
+from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
 
 #: Environment variable of the judge that tests share. No candidate may see it.
 SECRET = {"MY_API_TOKEN": "kerneldyno-test-secret-value"}
@@ -108,6 +114,29 @@ def spec(kernel_code: str, **changes: Any) -> EvalSpec:
     return read_request(json_format.ParseDict(request(kernel_code, **changes), pb.EvalRequest()))
 
 
+def pack_request(asked: dict[str, Any]) -> str:
+    """Return the proto-JSON of a request as it stands in a frame."""
+    return messages.pack(json_format.ParseDict(asked, pb.EvalRequest()))
+
+
+def unpacked(frame: wire.Frame) -> wire.Frame:
+    """Return a frame of a judge or a builder, with proto-JSON in place of its packed messages."""
+    plain = dict(frame)
+    if frame["op"] == "ready" and "device" in frame:
+        plain["device"] = _plain(fleet_pb.Device, frame["device"])
+        plain["environment"] = _plain(pb.Environment, frame["environment"])
+        plain["sandbox_layers"] = [_plain(fleet_pb.SandboxLayer, layer) for layer in frame["sandbox_layers"]]
+    elif frame.get("result") is not None:
+        plain["result"] = result_to_json(messages.unpack(pb.EvalResult, frame["result"]))
+    return plain
+
+
+def _plain(kind: type[Message], said: str) -> dict[str, Any]:
+    return json_format.MessageToDict(
+        messages.unpack(kind, said), preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+
+
 def with_workload(asked: EvalSpec, number: int) -> EvalSpec:
     """Return a spec of the workload, or of the case, with this number."""
     return dataclasses.replace(asked, problem=dataclasses.replace(asked.problem, workload=number))
@@ -180,12 +209,12 @@ class Judge:
     def _next(self) -> wire.Frame:
         received = wire.receive(self._socket)
         assert received is not None, "the judge closed the connection"
-        return received[0]
+        return unpacked(received[0])
 
     def submit(self, asked: dict[str, Any]) -> str:
         """Send a request and return its attempt token."""
         token = f"attempt-{next(self._tokens)}"
-        wire.send(self._socket, {"op": "evaluate", "attempt": token, "request": asked})
+        wire.send(self._socket, {"op": "evaluate", "attempt": token, "request": pack_request(asked)})
         return token
 
     def cancel(self, token: str) -> None:

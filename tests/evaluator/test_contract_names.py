@@ -1,6 +1,6 @@
 """Checks of the evaluator's source: how it uses the enums and messages of the contract.
 
-No file writes the name of an enum's value as a string, and only two files turn messages into JSON or back.
+No file writes the name of an enum's value as a string. No file turns a message into JSON or back; few pack messages.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 pytestmark = pytest.mark.pure
 
 EVALUATOR = Path(__file__).parents[2] / "evaluator_server/kerneldyno/evaluator"
-#: The files that turn messages into JSON and back: the two ends of the socket between server and judge.
+#: The files that pack messages into frames: the two ends of the sockets between server and judge, and builder.
 EDGES = {"builder/service.py", "judge/frames.py", "server/builders.py", "server/cell.py"}
 
 
@@ -48,14 +48,21 @@ def test_no_value_of_an_enum_is_written_as_a_string() -> None:
     assert found == []
 
 
-def test_messages_become_json_at_the_edge_alone() -> None:
-    found = {
+def importers(*names: str) -> set[str]:
+    """Return the files that import one of these names, or from modules of such a name."""
+    return {
         path
         for path, tree in sources()
         for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and "json_format" in {node.module, *(alias.name for alias in node.names)}
+        if isinstance(node, ast.ImportFrom)
+        and {*names} & {(node.module or "").rpartition(".")[2], *(alias.name for alias in node.names)}
     }
-    assert found == EDGES
+
+
+def test_messages_are_packed_at_the_edge_alone_and_are_never_json() -> None:
+    assert importers("messages") == EDGES
+    assert importers("json_format", "request_to_json", "result_to_json", "result_from_json") == set()
+    assert importers("jsonio") == {"server/metrics.py", "server/tracing.py"}, "for names of stages"
 
 
 def test_one_file_of_the_judge_makes_results() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from google.protobuf import json_format
 
+from kerneldyno.evaluator.shared import wire
 from kerneldyno.v1 import evaluation_pb2
 from tests.evaluator.judge_harness import REFERENCE, Judge, candidate, limits, request
 
@@ -316,6 +317,34 @@ def test_cancelled_attempts_answer_and_free_their_lane(judge: Judge) -> None:
     result = judge.wait_for(token, "result")["result"]
     assert result["outcome"] == "INFRASTRUCTURE_ERROR"
     assert result["infrastructure_error"]["cause"] == "CANCELLED"
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"entry_point": "", "timeouts": {"load_timeout": "9s"}}, "it has no entry_point, timeouts.compile_timeout, "),
+        *(({field: 77}, "77") for field in ("sanitize", "launch_mode", "profile_level", "allowed_precision")),
+        ({"stress_kinds": [77]}, "77"),
+    ],
+)
+def test_outcome_of_a_request_of_another_version_says_nothing_about_the_candidate(
+    judge: Judge, changes: dict[str, Any], text: str
+) -> None:
+    result = judge.evaluate(request(candidate(), **changes))
+    failure = result["infrastructure_error"]
+    assert (result["outcome"], failure["cause"]) == ("INFRASTRUCTURE_ERROR", "REQUEST_UNREADABLE")
+    assert failure["retryable"]
+    assert text in failure["detail"]
+    assert "has another version than this evaluator" in failure["detail"]
+
+
+def test_outcome_of_a_frame_without_a_request_is_not_the_end_of_the_judge(judge: Judge) -> None:
+    for number, said in enumerate((None, {"kernel_code": "x"}, "AAAA")):
+        wire.send(judge._socket, {"op": "evaluate", "attempt": f"broken-{number}", "request": said})
+        failure = judge.wait_for(f"broken-{number}", "result")["result"]["infrastructure_error"]
+        assert (failure["cause"], failure["retryable"]) == ("JUDGE_ERROR", True)
+        assert "packed EvalRequest" in failure["detail"]
+    assert judge.evaluate(request(candidate()))["outcome"] == "CORRECT"
 
 
 def test_torch_backend_needs_no_kernel(judge: Judge) -> None:

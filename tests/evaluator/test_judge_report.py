@@ -19,7 +19,7 @@ from kerneldyno.evaluator.judge.timing.effort import plan
 from kerneldyno.evaluator.judge.timing.end_to_end_time import PacedBurst
 from kerneldyno.evaluator.judge.timing.measured import Measured, Visit
 from kerneldyno.evaluator.judge.timing.report import report
-from kerneldyno.rpc.jsonio import result_from_json
+from kerneldyno.evaluator.shared import messages
 from kerneldyno.v1 import evaluation_pb2 as pb
 from tests import sampling
 
@@ -71,7 +71,7 @@ def reported(made: Measured) -> tuple[Times, Record]:
     record = Record()
     found = report(record, made, PACES, "cuda")
     result = verdict.correct(record.report(), record.passed, record.findings, found)
-    assert result_from_json(frames.result("attempt", result)["result"]) == result
+    assert messages.unpack(pb.EvalResult, frames.result("attempt", result)["result"]) == result
     return found, record
 
 

@@ -11,10 +11,10 @@ import grpc
 import pytest
 
 from kerneldyno.evaluator.server.fleet import FleetLink
-from kerneldyno.rpc import errors
+from kerneldyno.rpc import errors, validation
 from kerneldyno.v1 import evaluation_pb2 as eval_pb
 from kerneldyno.v1 import fleet_service_pb2 as pb
-from tests.evaluator.fleet_harness import Fleet, proxy_to, serving
+from tests.evaluator.fleet_harness import Fleet, assignment, proxy_to, serving
 from tests.evaluator.node_harness import (
     PASS,
     Clock,
@@ -182,7 +182,7 @@ async def test_what_is_cancelled_dies_without_a_result() -> None:
         await eventually(lambda: {event.attempt_token for event in fleet.stream.events} == {"running", "waiting"})
         # While an attempt is being killed, it is not held, and its token cannot be assigned again. Both orders are in
         # one message, because killing takes no time.
-        again = pb.Assignment(attempt_token="running", request=request("hang"))
+        again = assignment("running", "hang")
         fleet.stream.say(cancel_attempt_tokens=["running", "waiting", "unknown"], assignments=[again])
         await eventually(lambda: "running" in fleet.stream.refusals)
         assert fleet.stream.refusals["running"].why == pb.AttemptRefusal.WHY_FULL
@@ -210,15 +210,23 @@ async def test_refusals_say_why_and_when_to_come_back() -> None:
         await at_work(fleet)
         stream = fleet.stream
         gpu = eval_pb.DeviceSelector(kind="cuda")
-        bad = request(*PASS, backend="cobol", num_correct_trials=-1)
+        older = assignment("older", *PASS)
+        older.request.timeouts.ClearField("load_timeout")
+        older.request.ClearField("num_perf_trials")
         stream.say(
             assignments=[
-                *(pb.Assignment(attempt_token=token, request=request("hang")) for token in ("a", "b", "full")),
-                pb.Assignment(attempt_token="gpu", request=request(*PASS, device=gpu)),
-                pb.Assignment(attempt_token="bad", request=bad),
+                *(assignment(token, "hang") for token in ("a", "b", "full")),
+                assignment("gpu", *PASS, device=gpu),
+                assignment("backend", *PASS, backend="cobol"),
+                assignment("toolkit", *PASS, toolkit="abacus"),
+                assignment("profile", *PASS, enable_profiling=True),
+                assignment("own", *PASS, provenance_policy=eval_pb.PROVENANCE_POLICY_REQUIRE_OWN_KERNELS),
+                assignment("t" * 101, *PASS),
+                assignment("", *PASS),
+                older,
             ]
         )
-        await eventually(lambda: len(stream.refusals) == 3)
+        await eventually(lambda: len(stream.refusals) == 9)
         b.node.drain()
         stream.assign("late", *PASS)
         await eventually(lambda: "late" in stream.refusals)
@@ -226,13 +234,51 @@ async def test_refusals_say_why_and_when_to_come_back() -> None:
         assert whys == {
             "full": "WHY_FULL",
             "gpu": "WHY_NO_MATCHING_DEVICE",
-            "bad": "WHY_INVALID",
+            "backend": "WHY_NO_MATCHING_DEVICE",
+            "toolkit": "WHY_NO_MATCHING_DEVICE",
+            "profile": "WHY_NO_MATCHING_DEVICE",
+            "own": "WHY_NO_MATCHING_DEVICE",
+            "t" * 101: "WHY_INVALID",
+            "": "WHY_INVALID",
+            "older": "WHY_INVALID",
             "late": "WHY_DRAINING",
         }
         for token in ("full", "late"):
             assert stream.refusals[token].retry_delay.ToMilliseconds() == 1000
-        assert [violation.field for violation in stream.refusals["bad"].violations] == ["backend", "num_correct_trials"]
+        for token, text in (
+            ("backend", "this node does not have the backend 'cobol'"),
+            ("toolkit", "this node does not have the toolkit 'abacus'"),
+            ("profile", "no device of this node can profile"),
+            ("t" * 101, "the attempt's token has 101 characters"),
+            ("", "the attempt's token has 0 characters"),
+            (
+                "older",
+                "it has no num_perf_trials, timeouts.load_timeout; the scheduler and this node have different versions",
+            ),
+        ):
+            assert text in stream.refusals[token].detail
+        # With violations the client would hear that its request is INVALID; so the scheduler tries other nodes.
+        assert not any(refusal.violations for refusal in stream.refusals.values())
         assert {attempt.token for attempt in b.node.attempts.held()} == {"a", "b"}
+
+
+async def test_what_the_scheduler_has_validated_is_not_validated_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    validated, validate = [], validation.validate
+    filled, effective = [], validation.effective
+    monkeypatch.setattr(validation, "validate", lambda *a, **k: validated.append(a) or validate(*a, **k))
+    monkeypatch.setattr(validation, "effective", lambda *a: filled.append(a) or effective(*a))
+    fleet = Fleet()
+    async with serving(fleet) as port, running_node() as b, linked(b, port):
+        await at_work(fleet)
+        fleet.stream.assign("t1", *PASS)
+        await eventually(lambda: bool(fleet.stream.results("t1")))
+        assert (fleet.stream.results("t1")[0].outcome, validated, filled) == (CORRECT, [], [])
+        direct = b.node.submit("t2", request(*PASS))
+        await eventually(lambda: direct.done)
+        assert (len(validated), len(filled)) == (1, 1)
+        with pytest.raises(errors.InvalidRequestError) as refused:
+            b.node.submit("t" * 101, request(*PASS, num_correct_trials=-1))
+        assert [each.field for each in refused.value.violations] == ["num_correct_trials", "attempt_token"]
 
 
 async def test_results_that_need_many_messages_arrive_once_each(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from kerneldyno.evaluator.judge.request import read_request
+from kerneldyno.evaluator.judge.request import UnreadableRequestError, read_request
 from kerneldyno.evaluator.shared import enums
 from kerneldyno.evaluator.shared.spec import EvalSpec, ProblemSpec, Rules, TimedForm, ToleranceRule
+from kerneldyno.rpc.identity import NOT_THE_WORK
 from kerneldyno.rpc.validation import effective
 from kerneldyno.v1 import evaluation_pb2 as pb
 
@@ -30,6 +31,12 @@ ENUMS: list[tuple[type[IntEnum], Any, str]] = [
     (enums.Sanitize, pb.Sanitize, "SANITIZE_"),
     (enums.MemoryErrors, pb.MemoryErrors, "MEMORY_ERRORS_"),
     (enums.CodeListing, pb.CodeListing, "CODE_LISTING_"),
+]
+#: Fields with values of enums, of those that change the work.
+WORK_ENUMS = [
+    each.name
+    for each in pb.EvalRequest.DESCRIPTOR.fields
+    if each.enum_type is not None and each.name not in NOT_THE_WORK
 ]
 #: One other value for each field of the parts that have a key.
 OTHERS: dict[type, dict[str, Any]] = {
@@ -192,6 +199,17 @@ def test_a_request_without_its_defaults_is_refused(field: str) -> None:
     request = effective(pb.EvalRequest(kernel_code="k", reference_code="r"))
     request.ClearField(field)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=field):
+        read_request(request)
+
+
+@pytest.mark.parametrize("field", WORK_ENUMS)
+def test_a_value_that_only_a_newer_version_knows_is_refused(field: str) -> None:
+    request = effective(pb.EvalRequest(kernel_code="k", reference_code="r"))
+    if field in ("baselines", "stress_kinds"):
+        getattr(request, field).append(77)
+    else:
+        setattr(request, field, 77)
+    with pytest.raises(UnreadableRequestError, match="77"):
         read_request(request)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import base64
 import math
 from typing import Any
 
@@ -15,9 +15,8 @@ from kerneldyno.evaluator.judge.results.record import Record
 from kerneldyno.evaluator.judge.results.stages import Stages
 from kerneldyno.evaluator.judge.runners.answers import read_error
 from kerneldyno.evaluator.judge.runners.handle import ExitReport
-from kerneldyno.evaluator.shared import wire
+from kerneldyno.evaluator.shared import messages, wire
 from kerneldyno.evaluator.shared.tracebacks import ErrorDescription
-from kerneldyno.rpc.jsonio import result_from_json
 from kerneldyno.v1 import evaluation_pb2 as pb
 
 pytestmark = pytest.mark.pure
@@ -31,7 +30,7 @@ LIMITS = verdict.Limits(1 << 30, 1 << 32)
 def received(result: pb.EvalResult) -> pb.EvalResult:
     """Return what the server reads of a result that the judge sends."""
     said = wire.decode(wire.encode(frames.result("attempt", result))[4:])
-    return result_from_json(said["result"])
+    return messages.unpack(pb.EvalResult, said["result"])
 
 
 @pytest.mark.parametrize(
@@ -170,8 +169,8 @@ def test_stages_are_told_by_name_and_have_a_time_and_a_duration() -> None:
     assert 0 <= second.duration.ToSeconds() < 10
 
 
-def test_a_frame_is_json_with_the_original_names_of_fields() -> None:
-    frame = frames.result("attempt", verdict.late("compile", 60.0, 0.0))
-    said = json.loads(json.dumps(frame))
-    assert (said["op"], said["attempt"], said["result"]["outcome"]) == ("result", "attempt", "TIMEOUT")
-    assert said["result"]["timeout"] == {"stage": "compile", "limit_seconds": 60.0}
+def test_a_frame_names_its_attempt_and_holds_the_bytes_of_the_result() -> None:
+    sent = verdict.late("compile", 60.0, 0.0)
+    said = wire.decode(wire.encode(frames.result("attempt", sent))[4:])
+    assert (said["op"], said["attempt"]) == ("result", "attempt")
+    assert base64.b64decode(said["result"], validate=True) == sent.SerializeToString()

@@ -11,6 +11,7 @@ import grpc
 import pytest
 
 from kerneldyno.rpc import errors
+from kerneldyno.rpc.validation import missing_fields
 from kerneldyno.scheduler.app import RunningScheduler
 from kerneldyno.scheduler.service import dispatcher as work
 from kerneldyno.v1 import evaluation_pb2
@@ -294,6 +295,24 @@ async def test_a_refusal_holds_the_node_for_as_long_as_it_says_whatever_it_says(
         await other.say(done(again.attempt_token))
         result = (await client.finish())["a"]
         assert (result.outcome, result.attempts) == (Outcome.CORRECT, 1)
+        other.call.cancel()
+
+
+async def test_an_assignment_that_a_node_cannot_use_is_tried_elsewhere_and_is_no_verdict() -> None:
+    async with at_work("a") as (app, _, client, node, tokens):
+        text = "the request is not complete"
+        await node.say(
+            refusals=(pb.AttemptRefusal(attempt_token=tokens[0], why=pb.AttemptRefusal.WHY_INVALID, detail=text),)
+        )
+        await eventually(lambda: sample(app, "retries_total", cause="NODE_REFUSED") == 1)
+        other = Node(node.stub, "other")
+        await other.synchronize()
+        await other.open()
+        (again,) = (await other.read()).assignments
+        assert missing_fields(again.request) == [], "the scheduler sends effective requests"
+        await other.say(done(again.attempt_token))
+        result = (await client.finish())["a"]
+        assert (result.outcome, result.attempts) == (Outcome.CORRECT, 2)
         other.call.cancel()
 
 

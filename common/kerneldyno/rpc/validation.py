@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from google.protobuf.duration_pb2 import Duration
 
@@ -65,6 +65,11 @@ DEFAULT_NVCC_SECONDS = 300
 DEFAULT_BUILD_SECONDS = 300
 
 STAGE_TIMEOUT_FIELDS = ("load_timeout", "compile_timeout", "correctness_timeout", "timing_timeout", "build_timeout")
+
+#: Fields that every effective request has. A newer field may be absent: its readers know its default.
+_FILLED_TEXTS: Final = ("entry_point", "backend", "toolkit")
+_FILLED_NUMBERS: Final = ("num_correct_trials", "num_perf_trials")
+_FILLED_TIMEOUTS: Final = ("load_timeout", "compile_timeout", "correctness_timeout", "timing_timeout")
 
 #: Share of elements that PRESET_MATCHED_SHARE asks for if the request does not say.
 DEFAULT_MATCHED_SHARE = 0.95
@@ -190,6 +195,15 @@ def effective(request: pb.EvalRequest) -> pb.EvalRequest:
     full.provenance_policy = full.provenance_policy or pb.PROVENANCE_POLICY_REJECT_DECOYS
     normalize_profiles(full)
     return full
+
+
+def missing_fields(full: pb.EvalRequest) -> list[str]:
+    """Return the fields that `effective` always fills in and `full` lacks. Another version may omit some."""
+    return [
+        *(name for name in _FILLED_TEXTS if not getattr(full, name)),
+        *(name for name in _FILLED_NUMBERS if not full.HasField(name)),
+        *(f"timeouts.{name}" for name in _FILLED_TIMEOUTS if not full.timeouts.HasField(name)),
+    ]
 
 
 def _preset(tolerance: pb.Tolerance) -> pb.Tolerance.Preset.ValueType:

@@ -382,9 +382,12 @@ class AttemptRefusal(_message.Message):
         WHY_DRAINING: AttemptRefusal._Why.ValueType  # 2
         """The node is being stopped."""
         WHY_INVALID: AttemptRefusal._Why.ValueType  # 3
-        """The node considers the request malformed; `violations` says why."""
+        """The node cannot use the assignment: the request lacks fields that every effective request of its version has,
+        or the token is malformed. With `violations` (of nodes that validate assignments again) the request counts as
+        INVALID; without them, another node is tried.
+        """
         WHY_NO_MATCHING_DEVICE: AttemptRefusal._Why.ValueType  # 4
-        """None of its devices matches."""
+        """The node does not have what the request needs: no device matches, or a backend or toolkit is missing."""
 
     class Why(_Why, metaclass=_WhyEnumTypeWrapper):
         """Why gives the reason in one word."""
@@ -396,9 +399,12 @@ class AttemptRefusal(_message.Message):
     WHY_DRAINING: AttemptRefusal.Why.ValueType  # 2
     """The node is being stopped."""
     WHY_INVALID: AttemptRefusal.Why.ValueType  # 3
-    """The node considers the request malformed; `violations` says why."""
+    """The node cannot use the assignment: the request lacks fields that every effective request of its version has,
+    or the token is malformed. With `violations` (of nodes that validate assignments again) the request counts as
+    INVALID; without them, another node is tried.
+    """
     WHY_NO_MATCHING_DEVICE: AttemptRefusal.Why.ValueType  # 4
-    """None of its devices matches."""
+    """The node does not have what the request needs: no device matches, or a backend or toolkit is missing."""
 
     ATTEMPT_TOKEN_FIELD_NUMBER: _builtins.int
     WHY_FIELD_NUMBER: _builtins.int
@@ -417,7 +423,7 @@ class AttemptRefusal(_message.Message):
 
     @_builtins.property
     def violations(self) -> _containers.RepeatedCompositeFieldContainer[_evaluation_pb2.FieldViolation]:
-        """For WHY_INVALID: each bad field."""
+        """For WHY_INVALID: each bad field, if the node validates assignments again."""
 
     def __init__(
         self,

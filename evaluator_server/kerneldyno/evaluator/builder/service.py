@@ -15,20 +15,16 @@ import logging
 import socket
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
-
-from google.protobuf import json_format
 
 from kerneldyno.v1 import evaluation_pb2 as pb
 
 from ..devices.base import Device
-from ..judge import frames
 from ..judge.request import read_request
 from ..judge.results import verdict
 from ..judge.runners import ladder
 from ..judge.runners.handle import RunnerStartError
 from ..judge.runners.pool import Pool
-from ..shared import wire
+from ..shared import messages, wire
 from ..shared.spec import EvalSpec
 from ..walls import namespaces, root
 from .cache import BuildCache
@@ -111,7 +107,7 @@ class Service:
             match frame.get("op"):
                 case "build":
                     attempt = frame["attempt"]
-                    self._attempts[attempt] = asyncio.create_task(self._serve_attempt(attempt, frame["request"]))
+                    self._attempts[attempt] = asyncio.create_task(self._serve_attempt(attempt, frame.get("request")))
                 case "cancel":
                     if task := self._attempts.get(frame["attempt"]):
                         task.cancel()
@@ -120,10 +116,10 @@ class Service:
                 case "shutdown":
                     return
 
-    async def _serve_attempt(self, attempt: str, request: wire.Frame) -> None:
+    async def _serve_attempt(self, attempt: str, request: object) -> None:
         answer: wire.Frame = {"builds": [], "libraries": [], "failures": {}, "result": None, "left": [], "broken": ""}
         try:
-            await self._build(read_request(frames.request(request)), answer)
+            await self._build(read_request(messages.unpack(pb.EvalRequest, request)), answer)
         except RunnerStartError as error:
             _log.warning("event=build_process_failed detail=%r", str(error)[:500])
             answer["broken"] = f"a process of the builder did not start: {verdict.clean(str(error), 500)}"
@@ -142,25 +138,27 @@ class Service:
         for _ in range(_ROUNDS):
             scouted = await self._planner.scout(spec, failures)
             if scouted.error is not None:
-                answer["result"] = _plain(verdict.raised("load", scouted.error, verdict.Limits(self._memory_bytes)))
+                answer["result"] = messages.pack(
+                    verdict.raised("load", scouted.error, verdict.Limits(self._memory_bytes))
+                )
                 return
             new = [build for build in scouted.builds if build.digest not in seen]
             seen.update(build.digest for build in new)
             got, spent = await self._workshop.get_all(new, spec.candidate.limits.build, spent)
             failed = False
             if spent > spec.candidate.limits.build:
-                answer["result"] = _plain(verdict.late("build", spec.candidate.limits.build, 0.0))
+                answer["result"] = messages.pack(verdict.late("build", spec.candidate.limits.build, 0.0))
             for build, each in zip(new, got, strict=True):
                 if isinstance(each, asyncio.CancelledError):
                     continue
                 if isinstance(each, BuildLateError):
-                    answer["result"] = _plain(verdict.late("build", spec.candidate.limits.build, 0.0))
+                    answer["result"] = messages.pack(verdict.late("build", spec.candidate.limits.build, 0.0))
                 elif isinstance(each, BuildError):
                     failures[build.digest] = str(each)
-                    answer["builds"].append(_plain(pb.NativeBuild(name=build.name, failed=True)))
+                    answer["builds"].append(messages.pack(pb.NativeBuild(name=build.name, failed=True)))
                     failed = True
                 elif isinstance(each, Built):
-                    answer["builds"].append(_plain(_report(each)))
+                    answer["builds"].append(messages.pack(_report(each)))
                     answer["libraries"].append([build.digest, each.library.key])
                 elif isinstance(each, NotBuiltError):
                     _log.info("event=not_built name=%s reason=%r", build.name, str(each)[:500])
@@ -204,7 +202,3 @@ def _report(built: Built) -> pb.NativeBuild:
     for name, seconds in library.steps:
         report.steps.add(name=verdict.clean(name, 200), seconds=seconds)
     return report
-
-
-def _plain(message: Any) -> Any:
-    return json_format.MessageToDict(message, preserving_proto_field_name=True)

@@ -1,18 +1,18 @@
 """Read a request: turn the effective EvalRequest, with every default filled in, into the EvalSpec for a lane.
 
-The service calls this once for each request. Names and limits were checked where the request entered KernelDyno; only
-missing fields are an error here.
+The service calls this once for each request. Names and limits were checked where the request entered KernelDyno. Only
+what another version can have caused is an error here: fields that are missing, and values of enums that are unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
-from google.protobuf.message import Message
 
 from kerneldyno.rpc.profiles import asks_for_profile
-from kerneldyno.rpc.validation import DEFAULT_MATCHED_SHARE
+from kerneldyno.rpc.validation import DEFAULT_MATCHED_SHARE, missing_fields
 from kerneldyno.v1 import evaluation_pb2 as pb
 
 from ..shared import enums
@@ -29,16 +29,20 @@ from ..shared.spec import (
     ToleranceRule,
 )
 
-#: Fields that every effective request has, and those of its timeouts.
-_NEEDED = ("entry_point", "backend", "toolkit", "num_correct_trials", "num_perf_trials", "timeouts")
-_STAGES = ("load_timeout", "compile_timeout", "correctness_timeout", "timing_timeout")
+
+class UnreadableRequestError(ValueError):
+    """The request is not an effective request of this version, which says nothing about the candidate."""
 
 
 def read_request(request: pb.EvalRequest) -> EvalSpec:
-    """Return the spec of `request`. Raises ValueError if a field is missing that every effective request has."""
-    _require(request, _NEEDED)
-    _require(request.timeouts, _STAGES)
-    return EvalSpec(_problem(request), _candidate(request), _checks(request), _timing(request), _inspection(request))
+    """Return the spec of `request`. Raises UnreadableRequestError."""
+    if missing := missing_fields(request):
+        raise UnreadableRequestError(f"the request is not complete: it has no {', '.join(missing)}")
+    try:
+        parts = (_problem(request), _candidate(request), _checks(request), _timing(request), _inspection(request))
+    except ValueError as error:  # of an enum
+        raise UnreadableRequestError(f"the request has a value that this version does not know: {error}") from error
+    return EvalSpec(*parts)
 
 
 def _problem(request: pb.EvalRequest) -> ProblemSpec:
@@ -93,7 +97,7 @@ def _timing(request: pb.EvalRequest) -> TimingSpec:
         precision=request.timing_precision if request.HasField("timing_precision") else 0.01,
         form=TimedForm(
             backend=enums.ReferenceBackend(request.reference_backend or enums.ReferenceBackend.EAGER),
-            cuda_graph=request.launch_mode == pb.LAUNCH_MODE_CUDA_GRAPH,
+            cuda_graph=_known(pb.LaunchMode.Name, request.launch_mode) == pb.LAUNCH_MODE_CUDA_GRAPH,
         ),
         baselines=tuple(map(enums.ReferenceBackend, request.baselines)),
         library_baselines=tuple((each.name, each.code) for each in request.library_baselines),
@@ -104,10 +108,16 @@ def _timing(request: pb.EvalRequest) -> TimingSpec:
 def _inspection(request: pb.EvalRequest) -> InspectionSpec:
     return InspectionSpec(
         profile=asks_for_profile(request),
-        counters=request.profile_level == pb.PROFILE_LEVEL_COUNTERS,
+        counters=_known(pb.ProfileLevel.Name, request.profile_level) == pb.PROFILE_LEVEL_COUNTERS,
         sanitize=enums.Sanitize(request.sanitize or enums.Sanitize.NONE),
         code_listing=enums.CodeListing(request.code_listing or enums.CodeListing.NONE),
     )
+
+
+def _known(name_of: Callable[[Any], str], value: int) -> int:
+    """Return an enum's `value`. Raises ValueError if it has no name in the contract of this version."""
+    name_of(value)
+    return value
 
 
 def _tolerance(rule: pb.Tolerance) -> ToleranceRule:
@@ -131,10 +141,3 @@ def _limits(timeouts: pb.StageTimeouts) -> Limits:
 
 def _seconds(limit: Duration) -> float:
     return limit.ToNanoseconds() / 1e9
-
-
-def _require(message: Message, names: Sequence[str]) -> None:
-    """Raise ValueError if a field is not set."""
-    present = {field.name for field, _ in message.ListFields()}
-    if missing := [name for name in names if name not in present]:
-        raise ValueError(f"the request is not complete: it has no {', '.join(missing)}")

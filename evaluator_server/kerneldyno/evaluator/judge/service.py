@@ -34,7 +34,7 @@ from .memory.host import HostMemory
 from .memory.ledger import Ledger, lacked_memory
 from .problems.cache import Problems
 from .problems.process import Bounds
-from .request import read_request
+from .request import UnreadableRequestError, read_request
 from .results import verdict
 from .runners import ladder
 from .runners.pool import Pool
@@ -44,6 +44,8 @@ from .timing.reference_runners import References
 
 _log = logging.getLogger("kerneldyno.judge")
 
+#: Why a request that the server took cannot be read.
+_OTHER_VERSION = "the scheduler that filled in its defaults has another version than this evaluator"
 #: Least device memory to plan with, in bytes, even if less is free when the judge starts.
 _LEAST_ROOM = 1 << 30
 #: A problem's process may take this part of the host's memory that is available when the judge starts.
@@ -203,7 +205,7 @@ class Service:
             self._send(frames.stage(attempt, stage))
 
         try:
-            spec = read_request(frames.request(frame["request"]))
+            spec = read_request(frames.request(frame))
             libraries = Libraries.from_json(frame.get("libraries", {}))
 
             async def evaluate_one(each: EvalSpec) -> tuple[pb.EvalResult, Sequence[tuple[str, str]]]:
@@ -225,6 +227,9 @@ class Service:
             return
         except asyncio.CancelledError:
             result = verdict.infrastructure("CANCELLED", "the evaluation was cancelled", retryable=False)
+        except UnreadableRequestError as error:
+            _log.error("event=request_unreadable attempt=%s detail=%r", attempt, str(error))
+            result = verdict.infrastructure("REQUEST_UNREADABLE", f"{error}; {_OTHER_VERSION}", retryable=True)
         except Exception as error:
             _log.exception("event=judge_error attempt=%s", attempt)
             result = verdict.infrastructure("JUDGE_ERROR", f"{type(error).__name__}: {error}", retryable=True)

@@ -19,14 +19,10 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from google.protobuf import json_format
-
-from kerneldyno.rpc import jsonio
 from kerneldyno.v1 import evaluation_pb2 as pb
 
-from ..shared import cores, wire
+from ..shared import cores, messages, wire
 from ..shared.library_file import place
 from .attempt import Attempt, BuildOutcome
 from .child_process import Child, describe_exit
@@ -47,7 +43,7 @@ _LEAST_PART = 0.125
 _SHUTDOWN_SECONDS = 2.0
 _READ_BUFFER = 1024 * 1024
 _NO_ANSWER = "the builder ended before it answered, or did not start; the evaluator's log says why"
-_BROKEN_PROTOCOL = (wire.ProtocolError, json_format.ParseError, LookupError, TypeError, ValueError, AttributeError)
+_BROKEN_PROTOCOL = (wire.ProtocolError, LookupError, TypeError, ValueError, AttributeError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +265,7 @@ class Builders:
 
     def _order(self, token: str) -> None:
         assert self._writer is not None
-        request = jsonio.request_to_json(self._building[token].request)
+        request = messages.pack(self._building[token].request)
         wire.write_frame(self._writer, {"op": "build", "attempt": token, "request": request})
 
     def _return(self, token: str, answer: wire.Frame | None = None) -> None:
@@ -287,14 +283,14 @@ class Builders:
         span = pb.StageSpan(stage=pb.STAGE_BUILDING)
         span.start_time.FromMicroseconds(int(since * 1e6))
         span.duration.FromMicroseconds(max(0, round((time.time() - since) * 1e6)))
-        result: Any = answer.get("result")
+        result = answer.get("result")
         places = ((digest, key, place(self._settings.cache, key)) for digest, key in answer.get("libraries", []))
         built = [list(map(str, each)) for each in places]
         return BuildOutcome(
             span,
-            [json_format.ParseDict(said, pb.NativeBuild()) for said in answer.get("builds", [])],
+            [messages.unpack(pb.NativeBuild, said) for said in answer.get("builds", [])],
             {"built": built, "failures": dict(answer.get("failures", {}))},
-            None if result is None else jsonio.result_from_json(result),
+            None if result is None else messages.unpack(pb.EvalResult, result),
             [(str(name), str(reason)) for name, reason in answer.get("left", [])],
             str(answer.get("broken", "")),
         )

@@ -19,13 +19,10 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from google.protobuf import json_format
-
-from kerneldyno.rpc import jsonio
 from kerneldyno.v1 import evaluation_pb2 as pb
 from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
 
-from ..shared import wire
+from ..shared import messages, wire
 from . import failure_results
 from .attempt import Attempt
 from .child_process import Child, describe_exit
@@ -58,7 +55,7 @@ _SHUTDOWN_SECONDS = 2.0
 _ZYGOTE_SECONDS = 1.0
 _READ_BUFFER = 1024 * 1024
 #: Exceptions that a malformed frame can cause in `_handle`.
-_BROKEN_PROTOCOL = (wire.ProtocolError, json_format.ParseError, LookupError, TypeError, ValueError, AttributeError)
+_BROKEN_PROTOCOL = (wire.ProtocolError, LookupError, TypeError, ValueError, AttributeError)
 
 
 class CellFailedError(Exception):
@@ -112,12 +109,9 @@ class Description:
     def from_frame(cls, frame: wire.Frame) -> Description:
         """Read a frame `ready`."""
         return cls(
-            json_format.ParseDict(frame["device"], fleet_pb.Device(), ignore_unknown_fields=True),
-            json_format.ParseDict(frame["environment"], pb.Environment(), ignore_unknown_fields=True),
-            tuple(
-                json_format.ParseDict(layer, fleet_pb.SandboxLayer(), ignore_unknown_fields=True)
-                for layer in frame["sandbox_layers"]
-            ),
+            messages.unpack(fleet_pb.Device, frame["device"]),
+            messages.unpack(pb.Environment, frame["environment"]),
+            tuple(messages.unpack(fleet_pb.SandboxLayer, layer) for layer in frame["sandbox_layers"]),
             int(frame["spare_runners"]),
             int(frame["candidate_memory_bytes"]),
             str(frame.get("gpu_uuid", "")),
@@ -204,7 +198,7 @@ class Cell:
         self._running[attempt.token] = attempt
         attempt.runs += 1
         attempt.move(pb.STAGE_PREPARING, self.name)
-        request = jsonio.request_to_json(attempt.request)
+        request = messages.pack(attempt.request)
         libraries = attempt.built.libraries if attempt.built is not None else {}
         order = {"op": "evaluate", "attempt": attempt.token, "request": request, "libraries": libraries}
         wire.write_frame(self._writer, order)
@@ -352,7 +346,7 @@ class Cell:
                 elif frame["attempt"] in self._running:
                     self._in_reference[frame["attempt"]] = self._last_frame
             case "result":
-                self._result(frame["attempt"], jsonio.result_from_json(frame["result"]))
+                self._result(frame["attempt"], messages.unpack(pb.EvalResult, frame["result"]))
             case "stats":
                 self._metrics.update(frame)
             case "ready":

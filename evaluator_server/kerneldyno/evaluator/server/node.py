@@ -96,20 +96,12 @@ class Node:
         """Wait until no attempt runs, and all results have been collected or acknowledged."""
         await self._until(lambda: not self.attempts.tokens())
 
-    def submit(
-        self,
-        token: str,
-        request: pb.EvalRequest,
-        follower: Callable[[Attempt], None] | None = None,
-        *,
-        trace: str = "",
-    ) -> Attempt:
-        """Validate a request, fill in its defaults, and start an attempt of it.
+    def submit(self, token: str, request: pb.EvalRequest, *, trace: str = "") -> Attempt:
+        """Validate a direct caller's request, fill in its defaults, and start an attempt of it.
 
         Args:
             token: The attempt's fencing token.
             request: The request, as a client sent it.
-            follower: Receives each change of the attempt; given for the scheduler's attempts.
             trace: The trace context of the call (kerneldyno.rpc.trace_context), used if the request has none. The judge
                 gets neither.
 
@@ -125,14 +117,13 @@ class Node:
             profiling=offered.profiling,
             id_required=False,
         )
-        if not 1 <= len(token) <= _MAX_TOKEN_CHARS:
-            text = f"has {len(token)} characters; choose a token of 1 to {_MAX_TOKEN_CHARS}"
-            violations.append(validation.Violation("attempt_token", text))
+        if fault := _token_fault(token):
+            violations.append(validation.Violation("attempt_token", fault))
         if violations:
             raise errors.InvalidRequestError(violations=violations)
         full = validation.effective(request)
         full.ClearField("trace_context")
-        return self.start(token, full, follower, trace=trace_context.of_message(request.trace_context) or trace)
+        return self.start(token, full, trace=trace_context.of_message(request.trace_context) or trace)
 
     def start(
         self,
@@ -142,18 +133,35 @@ class Node:
         *,
         trace: str = "",
     ) -> Attempt:
-        """Start an attempt of an effective request, or queue it. The scheduler's attempts have a `follower`.
+        """Start an attempt of an effective request, or queue it. Nothing is validated again.
+
+        Checks only what the scheduler cannot know for certain: what this node has at this moment, and whether both
+        sides mean the same by an effective request.
+
+        Args:
+            token: The attempt's fencing token.
+            request: The effective request. It is kept, so nobody may change it afterwards.
+            follower: Receives each change of the attempt; given for the scheduler's attempts.
+            trace: The attempt's place in a distributed trace (kerneldyno.rpc.trace_context).
 
         Raises:
             ShuttingDownError: The node is draining.
             TokenInUseError: An attempt with this token exists.
-            NoMatchingDeviceError: No device of this node matches the request.
+            InvalidRequestError: The token is malformed, or a field is missing that every effective request has.
+            NoMatchingDeviceError: The node lacks what the request needs, or no device of it matches.
             LanesFullError: All lanes and the queue are full.
         """
         if self.draining or self.drained_by_scheduler:
             raise errors.ShuttingDownError("the node is draining", retry_seconds=_RETRY_SECONDS)
         if self.attempts.find(token) is not None:
             raise errors.TokenInUseError(f"attempt {token!r} exists; use WatchAttempt")
+        if fault := _token_fault(token):
+            raise errors.InvalidRequestError(f"the attempt's token {fault}")
+        if missing := validation.missing_fields(request):
+            text = f"the request is not complete: it has no {', '.join(missing)}"
+            raise errors.InvalidRequestError(f"{text}; the scheduler and this node have different versions")
+        if lack := self.description.lack(request):
+            raise errors.NoMatchingDeviceError(lack)
         if not self._line.offers(request):
             raise errors.NoMatchingDeviceError("no device of this node matches the request and its backend")
         attempt = Attempt(token, request, self._clock(), follower, trace)
@@ -340,3 +348,10 @@ class Node:
             self.cancel(attempt.token)
         self.attempts.drop_old_results()
         self._changed.set()
+
+
+def _token_fault(token: str) -> str:
+    """Return what is wrong with a token, or ""."""
+    if 1 <= len(token) <= _MAX_TOKEN_CHARS:
+        return ""
+    return f"has {len(token)} characters; choose a token of 1 to {_MAX_TOKEN_CHARS}"

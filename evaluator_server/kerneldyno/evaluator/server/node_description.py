@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kerneldyno.rpc.profiles import asks_for_profile
 from kerneldyno.v1 import evaluation_pb2 as pb
 from kerneldyno.v1 import evaluator_service_pb2 as service_pb
 from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
@@ -57,6 +58,16 @@ class NodeDescription:
     def profiling(self) -> bool:
         """Return True if a device can report which kernels ran: GPUs can."""
         return any(device.kind == "cuda" for device in self.devices())
+
+    def lack(self, request: pb.EvalRequest) -> str:
+        """Return what an effective request needs and this node does not have, in a sentence, or ""."""
+        if request.backend not in self.backends:
+            return f"this node does not have the backend {request.backend!r}"
+        if request.toolkit not in self.toolkits:
+            return f"this node does not have the toolkit {request.toolkit!r}"
+        if asks_for_profile(request) and not self.profiling:
+            return "no device of this node can profile"
+        return ""
 
     def environment(self) -> pb.Environment:
         """Return the node's software and hardware, without a device."""

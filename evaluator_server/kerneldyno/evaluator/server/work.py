@@ -131,7 +131,7 @@ class Work:
                 self._follow(self._node.attempts.get(token))
             else:
                 trace = trace_context.of_message(assignment.trace_context)
-                self._follow(self._node.submit(token, assignment.request, self._follow, trace=trace))
+                self._follow(self._node.start(token, assignment.request, self._follow, trace=trace))
         except errors.KernelDynoError as error:
             _log.info("event=attempt_refused attempt=%s reason=%s", token, error.reason)
             self._refusals.append(_refusal(token, error))
@@ -184,12 +184,15 @@ class Work:
 
 
 def _refusal(token: str, error: errors.KernelDynoError) -> pb.AttemptRefusal:
+    """Return why the node does not run an assignment.
+
+    It names no violations: with them, the client would hear that its request is INVALID, though the scheduler has
+    validated it. Without them, the scheduler tries another node.
+    """
     refusal = pb.AttemptRefusal(attempt_token=token, detail=error.message)
     match error:
-        case errors.InvalidRequestError(violations=violations):
+        case errors.InvalidRequestError():
             refusal.why = Why.WHY_INVALID
-            for violation in violations:
-                refusal.violations.add(field=violation.field, description=violation.description)
             return refusal
         case errors.NoMatchingDeviceError():
             refusal.why = Why.WHY_NO_MATCHING_DEVICE
