@@ -192,6 +192,7 @@ def main() -> None:
         parser.add_argument(flag, type=int)
     for flag in ("--device", "--sandbox", "--node-id", "--fatal"):
         parser.add_argument(flag)
+    parser.add_argument("--reference-seconds", type=float)
     parser.add_argument("--die-at-start", action="store_true")
     options = parser.parse_args()
     ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)

@@ -354,7 +354,7 @@ async def test_a_candidate_that_hangs_under_one_tool_is_not_run_under_the_next(m
 
     monkeypatch.setattr(said, "find", lambda name: name)
     nothing: Any = None
-    report = await said.examine(Hanging(nothing, spec(RELU), nothing, nothing, nothing, nothing))
+    report = await said.examine(Hanging(nothing, spec(RELU), nothing, nothing, nothing))
     assert [round(run.seconds) for run in report.runs] == [1, 180, 0, 0]
     assert ["not started" in run.detail for run in report.runs] == [False, False, True, True]
 

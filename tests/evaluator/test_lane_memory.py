@@ -16,7 +16,6 @@ from kerneldyno.evaluator.judge.lane import Lane, LeakError
 from kerneldyno.evaluator.judge.memory.footprint import Footprint, HostNeed
 from kerneldyno.evaluator.judge.memory.host import HostMemory
 from kerneldyno.evaluator.judge.memory.ledger import Ledger
-from kerneldyno.evaluator.judge.problems.cache import Announce
 from kerneldyno.evaluator.judge.results.verdict import Limits
 from kerneldyno.evaluator.shared.out_of_memory import asked_bytes, free_bytes, held_bytes, is_lack_of_memory
 from kerneldyno.evaluator.shared.tracebacks import ErrorDescription
@@ -96,7 +95,10 @@ class References(Kept):
 
 
 class Problems(Kept):
-    def clear(self) -> None:
+    async def rest_one(self) -> bool:
+        return self.drop_one()
+
+    async def clear(self) -> None:
         self.sizes.clear()
 
 
@@ -311,9 +313,7 @@ def test_a_problem_that_is_dropped_while_somebody_looks_for_it_is_met_with_memor
         return met
 
     made._meet_first = meet_first  # type: ignore[method-assign]
-    made._announce = Announce(cast(Any, None))
     assert asyncio.run(made._meet()) == met
-    assert made._announce.within == met.footprint.judged_at_most
 
 
 def test_what_was_free_is_told_in_bytes() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -101,12 +102,21 @@ async def test_times_of_a_device_that_recovers_when_the_candidate_has_ended_do_n
     assert await judge.wait()
     timed = Timed(device, judge, slower, ended)
     pool = SimpleNamespace(lease=Lease([]), discard=timed.discard)
-    context = SimpleNamespace(device=device, pool=pool, quiet=judge, busy_seconds=0.0)
+
+    async def execute(work: Callable[[], None]) -> None:
+        work()
+
+    async def quieten(_: object) -> None:
+        """Nothing runs that could be ended."""
+
+    problems = SimpleNamespace(execute=execute, quieten=quieten)
+    built: Any = SimpleNamespace(problem=SimpleNamespace(wake=lambda: None))
+    context = SimpleNamespace(device=device, pool=pool, quiet=judge, problems=problems, busy_seconds=0.0)
     lane = Lane(cast(JudgeContext, context), cast(EvalSpec, None), lambda _: None, cast(Any, None))
 
     async def run(_: object) -> Any:
         lane._candidate = cast(Any, timed)
-        assert await lane._measure(cast(Any, timed), cast(Any, timed)) == cast(Any, "measured")
+        assert await lane._measure(cast(Any, timed), cast(Any, timed), built) == cast(Any, "measured")
         return pb.EvalResult(outcome=pb.EvalResult.Outcome.Value(judged))
 
     monkeypatch.setattr(lane, "_run", run)

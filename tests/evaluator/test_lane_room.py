@@ -23,7 +23,7 @@ class Counting:
         self.kernels = kernels
         self.asked = 0
 
-    async def count(self, known: Any, example: Any, announce: Any) -> Counted:
+    async def count(self, known: Any, example: Any) -> Counted:
         self.asked += 1
         if isinstance(self.kernels, Exception):
             raise self.kernels

@@ -5,6 +5,7 @@ These tests lower the size from which a problem is large.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import sys
 from typing import Any
@@ -18,12 +19,13 @@ from kerneldyno.evaluator.judge.comparison import structures
 from kerneldyno.evaluator.judge.memory import footprint
 from kerneldyno.evaluator.judge.problems import excerpt as excerpt_module
 from kerneldyno.evaluator.judge.problems import trial
-from kerneldyno.evaluator.judge.problems.cache import Announce, BuiltProblem, NeedsMoreError, Problems
+from kerneldyno.evaluator.judge.problems.cache import BuiltProblem, NeedsMoreError, Problems
 from kerneldyno.evaluator.judge.problems.excerpt import Excerpt, Excerpted
 from kerneldyno.evaluator.judge.problems.trial import Trial
 from kerneldyno.evaluator.judge.runners.lease import Lease
-from kerneldyno.evaluator.shared.spec import EvalSpec
-from kerneldyno.evaluator.toolkits.local import build_local
+from kerneldyno.evaluator.shared.spec import EvalSpec, ProblemSpec
+from kerneldyno.evaluator.toolkits import toolkits, torch_settings
+from kerneldyno.evaluator.toolkits.local import LocalProblem, build_local
 from tests.evaluator import judge_harness
 
 pytestmark = pytest.mark.alone
@@ -88,12 +90,30 @@ def spec_for(body: str, **changes: Any) -> EvalSpec:
     return judge_harness.spec("", reference_code=reference, stress_inputs=True, **changes)
 
 
-async def tell(_: str) -> None:
-    pass
+class Resting(LocalProblem):
+    """A problem in this process that notes whether it was told to rest."""
+
+    awake = True
+
+    @property
+    def is_alive(self) -> bool:
+        return self.awake
+
+    async def rest(self) -> None:
+        self.awake = False
+
+
+def known(device: CpuDevice) -> Problems:
+    """Return problems whose references run in this process."""
+
+    async def begin(spec: ProblemSpec, seed: int, within: int | None) -> LocalProblem:
+        return Resting(torch_settings.build(toolkits()[spec.toolkit], spec, CPU.torch_device, seed), device)
+
+    return Problems(device, Lease(set()), begin)
 
 
 async def meet(spec: EvalSpec, within: int | None = None) -> BuiltProblem:
-    return await Problems(CPU, Lease(set())).get(spec, Announce(tell, within))
+    return await known(CPU).get(spec, within)
 
 
 def answer_of(current: Trial) -> torch.Tensor:
@@ -262,26 +282,35 @@ class Counting(CpuDevice):
     [((0, 4000), False), ((0, 2 << 30, 4000), False), ((0, 2 << 30, 2 << 30), True)],
     ids=["parameters", "cycles", "leaks"],
 )
-async def test_a_reference_that_keeps_memory_is_not_kept(allocated: tuple[int, ...], hoards: bool) -> None:
+async def test_a_reference_that_keeps_memory_loses_its_process(allocated: tuple[int, ...], hoards: bool) -> None:
     spec = spec_for(SEPARABLE["a product"])
-    problems = Problems(Counting(*allocated), Lease(set()))
-    built = await problems.get(spec, Announce(tell))
+    problems = known(Counting(*allocated))
+    built = await problems.get(spec, None)
     assert built.hoards is hoards
     with problems.used(spec, built), problems.used(spec, built):
-        assert problems.find(spec) is built
         assert problems.idle_bytes == 0
-    assert (problems.find(spec) is None) is hoards
+    await asyncio.sleep(0)
+    assert problems.find(spec) is built
+    assert built.problem.is_alive is not hoards
 
 
-async def test_a_problem_is_forgotten_with_all_that_its_module_holds() -> None:
-    problems = Problems(CPU, Lease(set()))
-    spec = spec_for(SEPARABLE["a product"])
+async def test_a_problem_that_rests_takes_no_memory_and_stays_known() -> None:
+    problems, spec = known(CPU), spec_for(SEPARABLE["a product"])
+    built = await problems.get(spec, None)
+    assert problems.idle_bytes == 3 * 40 * 24 * 4 + footprint.CONTEXT_BYTES
+    with problems.used(spec, built):
+        assert not await problems.rest_one(), "somebody uses it"
+    assert await problems.rest_one()
+    assert not await problems.rest_one()
+    assert (problems.idle_bytes, problems.alive, len(problems)) == (0, 0, 1)
+    assert problems.recall(spec) is built
+
+
+def test_the_module_of_a_reference_goes_with_its_problem() -> None:
     before = {name for name in sys.modules if name.startswith("kerneldyno_reference")}
-    await problems.get(spec, Announce(tell))
+    problem = build_local(spec_for(SEPARABLE["a product"]).problem, CPU, 3)
     (name,) = {name for name in sys.modules if name.startswith("kerneldyno_reference")} - before
-    assert problems.idle_bytes == 3 * 40 * 24 * 4
-    assert problems.drop_one()
-    assert not problems.drop_one()
+    del problem
     gc.collect()
     assert name not in sys.modules
 

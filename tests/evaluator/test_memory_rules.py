@@ -10,11 +10,13 @@ from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.judge.checks import repetition
 from kerneldyno.evaluator.judge.checks.correctness import Checked
 from kerneldyno.evaluator.judge.comparison.fingerprint import Fingerprint
-from kerneldyno.evaluator.judge.problems.cache import Announce, Problems
+from kerneldyno.evaluator.judge.problems.cache import Problems
 from kerneldyno.evaluator.judge.problems.trial import Trial
 from kerneldyno.evaluator.judge.results.record import Finished, Record
 from kerneldyno.evaluator.judge.runners.answers import Called
 from kerneldyno.evaluator.judge.runners.lease import Lease
+from kerneldyno.evaluator.shared.spec import ProblemSpec
+from kerneldyno.evaluator.toolkits.local import LocalProblem, build_local
 from kerneldyno.v1 import evaluation_pb2 as pb
 from tests.evaluator import judge_harness
 from tests.evaluator.judge_harness import Judge, candidate, request
@@ -317,15 +319,15 @@ class _Scripted:
 async def test_answers_to_inputs_that_are_gone_are_compared_with_each_other(
     answers: tuple[int | None, ...], calls: int, deterministic: bool
 ) -> None:
-    async def tell(_: str) -> None:
-        pass
+    async def begin(spec: ProblemSpec, seed: int, within: int | None) -> LocalProblem:
+        return build_local(spec, scripted.device, seed)
 
     scripted: Any = _Scripted(*answers)
-    problems, announce = Problems(scripted.device, Lease(set())), Announce(tell)
-    built = await problems.get(scripted.spec, announce)
+    problems = Problems(scripted.device, Lease(set()), begin)
+    built = await problems.get(scripted.spec, None)
     last = built.prepare(scripted.spec, scripted.device, 0).outline()
     checked: Any = Checked(last, Fingerprint(scripted.device), 99)
-    await repetition.repeat(scripted, built, checked, problems, announce)
+    await repetition.repeat(scripted, built, checked, problems)
     assert [guarded for guarded, _ in scripted.calls] == [False, True, False][:calls]
     assert len({size for _, size in scripted.calls}) == 1
     assert scripted.calls[0][1] > 0

@@ -101,8 +101,8 @@ async def test_a_reference_that_one_lane_ends_stays_open_until_the_others_have_l
 
 async def test_host_memory_of_runners_that_nobody_uses_counts_beyond_what_any_runner_may_use(pool: Pool) -> None:
     references = Made(pool, [QUICK], memory_bytes=(1 << 30) + 5)
-    spec, sizes = cast(Any, SimpleNamespace(problem_key="p")), cast(Any, SimpleNamespace(sets=3, slot_bytes=256))
-    known = cast(Any, SimpleNamespace(footprint=Footprint(1, 1, 1, 1, 1)))
+    spec, sizes = cast(Any, SimpleNamespace(timed_key="p")), cast(Any, SimpleNamespace(sets=3, slot_bytes=256))
+    known = cast(Any, SimpleNamespace(footprint=Footprint(1, 1, 1, 1, 1), seed=7))
     async with references.beside(known, spec, sizes, runner(QUICK), full_queues=True):
         assert references.idle_host_bytes == 0
     assert references.idle_host_bytes == 5

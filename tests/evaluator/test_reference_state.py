@@ -157,7 +157,7 @@ def test_what_matters_is_what_is_changed_and_read(changed: list[str], read: set[
         assert not ("attribute `number`" in said and "number" not in matters)
 
 
-def snapshot_of(code: str) -> tuple[Any, torch.nn.Module, state.Snapshot]:
+def snapshot_of(code: str) -> tuple[Any, Any, state.Snapshot]:
     file = run_source(code)
     model = file.Model()
     return file, model, state.Snapshot(model, file)

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from kerneldyno.evaluator.devices.cpu import CpuDevice
 from kerneldyno.evaluator.judge.checks import rehearsal
@@ -28,13 +27,12 @@ from kerneldyno.evaluator.judge.results.record import Finished
 from kerneldyno.evaluator.judge.runners.pool import Pool
 from kerneldyno.evaluator.shared import wire
 from kerneldyno.evaluator.shared.startup import device_environment
-from kerneldyno.evaluator.toolkits import toolkits
+from kerneldyno.evaluator.toolkits.local import build_local
 from kerneldyno.evaluator.walls import Walls
 from kerneldyno.v1 import evaluation_pb2 as pb
 from tests.evaluator import judge_harness
 from tests.evaluator.judge_harness import Judge, candidate, request, spec
 
-TARGET = torch.device("cpu")
 LIMITS = verdict.Limits(1 << 30)
 #: A kernel that the compiler refuses, and where it is called.
 REFUSED = candidate().replace("tl.program_id(0)", "tl.program_number(0)")
@@ -189,7 +187,7 @@ async def rehearsed(pool: Pool, case: Case, **changes: Any) -> pb.EvalResult | N
     """Return the verdict of a rehearsal, or None if the candidate goes on."""
     files = [{"path": path, "content": text} for path, text in case.files]
     asked = spec(case.source, kernel_files=files, **changes)
-    problem = toolkits()["kernelbench"].build(asked.problem, TARGET, 1)
+    problem = build_local(asked.problem, CpuDevice(), 1)
     async with Rehearsal(pool, "9.0", asked, problem) as beforehand:
         try:
             await beforehand.must_succeed(draw(problem, CpuDevice(), 0), LIMITS)
@@ -259,23 +257,20 @@ async def test_nobody_is_rehearsed_for_an_idle_device(zygote: socket.socket) -> 
 
 async def test_who_is_cancelled_leaves_no_process(pool: Pool) -> None:
     asked = spec(PASSES["hangs"].source)
-    async with Rehearsal(pool, "9.0", asked, toolkits()["kernelbench"].build(asked.problem, TARGET, 1)):
+    async with Rehearsal(pool, "9.0", asked, build_local(asked.problem, CpuDevice(), 1)):
         pass
     assert pool.runners == set()
 
 
 def test_a_judge_gives_no_runner_to_who_fails_early(tmp_path: Path) -> None:
-    """A plug-in makes this judge believe that its device is worth it."""
-    (tmp_path / "worth_it.py").write_text(
-        "from kerneldyno.evaluator.devices.cpu import CpuDevice\n"
-        "from kerneldyno.evaluator.toolkits.kernelbench import TOOLKIT\n"
-        "from kerneldyno.evaluator.judge.checks import rehearsal\n"
-        "CpuDevice.architecture, rehearsal._SECONDS = '9.0', 60.0\n"
+    """Python's own start-up file makes this judge believe that its device is worth it."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "if 'kerneldyno.evaluator.judge' in sys.orig_argv:\n"
+        "    from kerneldyno.evaluator.devices.cpu import CpuDevice\n"
+        "    from kerneldyno.evaluator.judge.checks import rehearsal\n"
+        "    CpuDevice.architecture, rehearsal._SECONDS = '9.0', 60.0\n"
     )
-    info = tmp_path / "worth_it-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: worth_it\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[kerneldyno.toolkits]\nworthy = worth_it:TOOLKIT\n")
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(judge_harness, "DEVICE", "cpu:0")

@@ -15,7 +15,7 @@ from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.devices.cpu import CpuDevice
 from kerneldyno.evaluator.judge.memory.footprint import Footprint
 from kerneldyno.evaluator.judge.problems import trial
-from kerneldyno.evaluator.judge.problems.cache import Announce, BuiltProblem, Problems
+from kerneldyno.evaluator.judge.problems.cache import BuiltProblem, Problems
 from kerneldyno.evaluator.judge.problems.examination import Examination
 from kerneldyno.evaluator.judge.results.record import Record
 from kerneldyno.evaluator.judge.runners.lease import Lease
@@ -201,14 +201,14 @@ def placed(
 ) -> pb.Roofline | None:
     device = device or SmallCache()
 
-    async def announce(_: str) -> None:
-        pass
+    async def begin(*_: object) -> RunningProblem:
+        return problem
 
     async def run() -> pb.Roofline | None:
         lease = Lease([])
         known = BuiltProblem(problem, Examination([]), Footprint(0, 0, 0, 0, 0))
         above = Roof(device, lease, Quiet(device))
-        return await roofline.place(above, known, Problems(device, lease), Announce(announce), example, record, seconds)
+        return await roofline.place(above, known, Problems(device, lease, begin), example, record, seconds)
 
     return asyncio.run(run())
 

@@ -136,7 +136,7 @@ def test_a_lazy_candidate_that_cannot_be_called_is_told_why(judge: Judge) -> Non
 def test_lazy_modules_are_called_in_eval_mode_if_that_suffices() -> None:
     module = nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d())
     module[1].eval()
-    made = placed(module, CPU, 0, lambda: [torch.zeros(3, 5)])
+    made: Any = placed(module, CPU, 0, lambda: [torch.zeros(3, 5)])
     assert (made[0].weight.shape, made[0].training, made[1].training) == ((4, 5), True, False)
     assert int(made[1].num_batches_tracked) == 0
 
@@ -148,7 +148,8 @@ def test_lazy_modules_are_called_in_eval_mode_if_that_suffices() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.layer(x) if self.training else x
 
-    assert placed(Other(), CPU, 0, lambda: [torch.zeros(3, 5)]).layer.weight.shape == (4, 5)
+    other: Any = placed(Other(), CPU, 0, lambda: [torch.zeros(3, 5)])
+    assert other.layer.weight.shape == (4, 5)
 
 
 @pytest.mark.pure

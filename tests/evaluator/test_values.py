@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tests.evaluator.judge_harness import Judge, request
 MODULE = """
 import collections, dataclasses, enum, random
 import numpy as np
+import itertools
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -50,10 +52,10 @@ class NAME(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.rand(4, 6))
-        self.calls = 0
+        self.turns = itertools.count(1)  # not among what is looked at as state
 
     def forward(self, x, *more):
-        self.calls += 1
+        calls = next(self.turns)
         return RETURNED
 
 def get_inputs():
@@ -194,16 +196,19 @@ def test_inputs_arrive_as_they_are(judge: Judge, name: str) -> None:
 @pytest.mark.parametrize(
     ("returned", "said"),
     [
-        ("x[:, : self.calls] * 1", "a float32 tensor of shape (4, 1), and then a float32 tensor of shape (4, 2)"),
-        ("x if self.calls % 2 else (x, 3)", "returned values of different kinds"),
-        ("x.float() if self.calls % 2 else x.double()", "and then a float64 tensor"),
+        (
+            "x[:, : calls % 2 + 1] * 1",
+            r"a float32 tensor of shape \(4, (1|2)\), and then a float32 tensor of shape \(4, (1|2)\)",
+        ),
+        ("x if calls % 2 else (x, 3)", "returned values of different kinds"),
+        ("x.float() if calls % 2 else x.double()", r"and then a float(32|64) tensor"),
     ],
 )
 def test_a_form_that_changes_from_call_to_call_is_the_references_fault(judge: Judge, returned: str, said: str) -> None:
     result = judged(judge, returned, "x")
     assert result["outcome"] == "REFERENCE_ERROR", result["message"]
     assert "called twice with the same inputs, the reference" in result["message"]
-    assert said in result["message"]
+    assert re.search(said, result["message"])
 
 
 @pytest.mark.alone

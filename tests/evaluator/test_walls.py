@@ -24,27 +24,27 @@ ARROWS = {
     "judge.runners": {"shared", "walls", "devices"},
     "judge.comparison": {"shared", "devices"},
     "judge.memory": {"devices", "judge.runners"},
-    "judge.results": {"shared", "walls", "judge.runners", "judge.comparison"},
+    "judge.results": {"shared", "walls", "judge.runners", "judge.comparison", "judge.memory"},
     "judge.problems": {
-        *("shared", "devices", "toolkits"),
+        *("shared", "devices"),
         *("judge.runners", "judge.comparison", "judge.memory", "judge.results"),
     },
     "judge.checks": {
-        *("shared", "devices", "backends", "toolkits"),
+        *("shared", "devices", "backends"),
         *("judge.runners", "judge.comparison", "judge.results", "judge.problems"),
     },
     "judge.timing": {
-        *("shared", "devices", "toolkits"),
+        *("shared", "devices"),
         *("judge.runners", "judge.memory", "judge.results", "judge.problems", "judge.checks"),
     },
     "judge": {
-        *("shared", "walls", "devices", "toolkits"),
+        *("shared", "walls", "devices"),
         *("judge.runners", "judge.comparison", "judge.memory", "judge.results", "judge.problems", "judge.checks"),
         "judge.timing",
     },
     "builder": {"shared", "walls", "devices", "judge.runners", "judge.results", "judge"},
     "server": {"shared"},
-    "": {"shared", "devices", "toolkits", "judge.problems", "server"},
+    "": {"shared", "devices", "toolkits", "judge.comparison", "judge.problems", "server"},
 }
 
 
@@ -74,6 +74,7 @@ def below(place: str) -> list[layout.Module]:
         ("kerneldyno.evaluator.runner", "kerneldyno.evaluator.toolkits"),
         ("kerneldyno.evaluator.runner", "grpc"),
         ("kerneldyno.evaluator.judge", "kerneldyno.evaluator.runner"),
+        ("kerneldyno.evaluator.judge", "kerneldyno.evaluator.toolkits"),
         ("kerneldyno.evaluator.judge", "grpc"),
         ("kerneldyno.evaluator.compiling", "kerneldyno.evaluator.judge"),
         ("kerneldyno.evaluator.builder", "kerneldyno.evaluator.runner"),
@@ -89,7 +90,11 @@ def below(place: str) -> list[layout.Module]:
 def test_wall(folder: str, forbidden: str) -> None:
     for module in below(folder):
         # The only exceptions: references are timed and sketched in processes that no candidate ever enters.
-        if forbidden == "kerneldyno.evaluator.toolkits" and module.path.name in ("reference.py", "sketch.py"):
+        if forbidden == "kerneldyno.evaluator.toolkits" and module.path.name in (
+            "problem.py",
+            "reference.py",
+            "sketch.py",
+        ):
             continue
         names = layout.imported(module, MODULES)
         crossing = {name for name in names if name == forbidden or name.startswith(forbidden + ".")}

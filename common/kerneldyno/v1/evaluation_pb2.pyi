@@ -607,8 +607,9 @@ class EvalRequest(_message.Message):
     """
     reference_code: _builtins.str
     """Python source of the reference, at most 1 MiB. For the "kernelbench" toolkit it defines class `entry_point`,
-    `get_inputs()` and `get_init_inputs()`, like the files of the public KernelBench. It is trusted: it runs in the
-    judge. Must be empty for the "kernel_simple" toolkit.
+    `get_inputs()` and `get_init_inputs()`, like the files of the public KernelBench. It is trusted with its own
+    problem only: it runs in sandboxed processes, in none of which a candidate ever is. Must be empty for the
+    "kernel_simple" toolkit.
     """
     kernel_code: _builtins.str
     """Python source of the candidate, at most 1 MiB. It defines class `<entry_point>New` ("kernelbench") or the callable

@@ -36,7 +36,7 @@ def main() -> int:
     parser.add_argument("--number", type=int, default=0, help="the device's number among those of its server")
     parser.add_argument("--devices", type=int, default=1, help="the number of devices of its server")
     parser.add_argument("--memory-bytes", type=int, default=0, help="host memory of one candidate; 0 derives it")
-    parser.add_argument("--reference-seconds", type=float, default=120.0, help="limit for one call of a reference")
+    parser.add_argument("--reference-seconds", type=float, default=120.0, help="limit for one order to a reference")
     parser.add_argument(
         "--host-bytes",
         type=int,
@@ -74,7 +74,7 @@ def _serve(args: argparse.Namespace) -> int:
     zygote = socket.socket(fileno=args.zygote_fd)
     device = open_device("cpu:0" if args.device.startswith("cpu") else "cuda:0")
     device.warm_up()
-    hostmemory.limit_own(hostmemory.allowance())  # allocations of references beyond that fail, and nothing else does
+    hostmemory.limit_own(hostmemory.allowance())  # the judge's own allocations beyond that fail, and nothing else does
     # Import and compile now what takes seconds at its first use, while the zygote does the same. Few problems of the CPU
     # device need what the first line imports, so there it is imported when it is needed.
     if device.kind != "cpu":

@@ -440,7 +440,7 @@ class Lane:
         await candidate.narrow(sizes)
 
         def measure(session: TimingSession) -> Awaitable[Measured]:
-            return self._measure(candidate, session)
+            return self._measure(candidate, session, built)
 
         beside = Beside(context, candidate, built, sizes, example, self._full_queues, measure)
         times = await beside.times(spec, self._record)
@@ -449,11 +449,15 @@ class Lane:
         placed = await roofline.place(context.roof, built, context.problems, example, self._record, seconds)
         return replace(times, roofline=placed, baselines=baselines)
 
-    async def _measure(self, candidate: Candidate, session: TimingSession) -> Measured:
-        """Wait for the lease and measure. If others keep the device busy, pause and try again. Raises DeviceBusyError."""
+    async def _measure(self, candidate: Candidate, session: TimingSession, built: BuiltProblem) -> Measured:
+        """Wait for the lease and measure. If others keep the device busy, pause and try again. Raises DeviceBusyError.
+
+        A candidate is blamed for work on the device only when no reference can have left it there.
+        """
         context, lease = self._context, self._context.pool.lease
-        for _ in range(_BUSY_RETRIES):
+        for tries in range(_BUSY_RETRIES):
             self._enter(pb.STAGE_AWAITING_LEASE)
+            await context.problems.execute(built.problem.wake)  # nobody can make its process while this one is timed
             async with lease.exclusive(candidate.runner):
                 self._stages.enter(pb.STAGE_TIMING)
                 begin = time.monotonic()
@@ -461,13 +465,14 @@ class Lane:
                 try:
                     return await session.measure()
                 except DeviceBusyError:
-                    if lease.alone(candidate.runner):
+                    if tries and lease.alone(candidate.runner):
                         evidence = "the candidate keeps the device busy after it has answered"
                         raise self._record.reject("T26", evidence) from None
                 finally:
                     self._slowed_from = context.quiet.slowed_from
                     candidate.runner.resume()
                     context.busy_seconds += time.monotonic() - begin
+            await context.problems.quieten(built)
             await asyncio.sleep(_BUSY_SECONDS)
         raise DeviceBusyError
 

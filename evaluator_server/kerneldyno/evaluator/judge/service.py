@@ -11,7 +11,7 @@ import logging
 import platform
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton
@@ -22,7 +22,8 @@ from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
 from ..devices import hostmemory
 from ..devices.base import Device, DeviceDescription
 from ..shared import wire
-from ..shared.spec import EvalSpec
+from ..shared.running_problem import RunningProblem
+from ..shared.spec import EvalSpec, ProblemSpec
 from ..walls import Layer
 from . import frames, modes, workloads
 from .checks.libraries import Libraries
@@ -32,6 +33,7 @@ from .lane import Lane, LeakError
 from .memory.footprint import CONTEXT_BYTES
 from .memory.host import HostMemory
 from .memory.ledger import Ledger, lacked_memory
+from .problems import process
 from .problems.cache import Problems
 from .problems.process import Bounds
 from .request import UnreadableRequestError, read_request
@@ -93,7 +95,14 @@ class Service:
         contexts = (3 * settings.lanes + settings.spares) * CONTEXT_BYTES if device.kind == "cuda" else 0
         ledger = Ledger(max(_LEAST_ROOM, device.room_bytes() - contexts))
         host_bytes = max(settings.memory_bytes, hostmemory.allowance() // _HOST_PARTS)
-        problems = Problems(device, self._pool, Bounds(settings.reference_seconds, host_bytes))
+        self._lives = process.Lives()
+        bounds = Bounds(settings.reference_seconds, host_bytes)
+
+        async def begin(spec: ProblemSpec, seed: int, within: int | None) -> RunningProblem:
+            allowed = replace(bounds, device_bytes=within)
+            return await process.begin(spec, seed, device, self._pool, allowed, self._lives)
+
+        problems = Problems(device, self._pool.lease, begin)
         processors = Processors(settings.share, roams=device.kind == "cuda", near=device.near_processors())
         host = HostMemory(
             settings.memory_bytes, lambda: settings.host_bytes or hostmemory.allowance() // settings.share[1]
@@ -279,6 +288,10 @@ class Service:
                     "reference_cache_hits": problems.hits,
                     "reference_cache_misses": problems.misses,
                     "reference_cache_problems": len(problems),
+                    "problem_processes": problems.alive,
+                    "problem_process_bytes": problems.nbytes,
+                    "problem_births": self._lives.births,
+                    "problem_ends": {"rested": self._lives.rested, "died": self._lives.died},
                     "host_memory_room_bytes": host.capacity,
                     "host_memory_admitted_bytes": host.admitted_bytes,
                 }

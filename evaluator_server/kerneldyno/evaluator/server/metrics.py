@@ -58,6 +58,7 @@ RESTART_CAUSES = ("judge", "zygote", "reference", "reference_timeout", "protocol
 RUNNER_EXITS = ("clean", "killed", "signal", "error")
 #: How rehearsals end.
 REHEARSALS = ("failed", "passed")
+PROBLEM_ENDS = ("rested", "died")
 SEVERITIES = ("info", "warning", "reject")
 CLOCKS = {
     pb.TimingStats.CLOCK_DEVICE_EVENTS: "device_events",
@@ -133,6 +134,12 @@ class Metrics:
         self.cache_hits = counter("reference_cache_hits", "Evaluations whose problem was already built.", device=device)
         self.cache_misses = counter("reference_cache_misses", "Evaluations that built their problem.", device=device)
         self.cache_problems = gauge("reference_cache_problems", "Problems that are kept built.", device=device)
+        self.problem_processes = gauge("problem_processes", "Problems that have a process now.", device=device)
+        self.problem_bytes = gauge("problem_process_bytes", "Device memory that these take.", device=device)
+        self.problem_births = counter("problem_births", "Processes made for problems.", device=device)
+        self.problem_ends = counter(
+            "problem_ends", "Ended processes of problems, by how.", device=device, how=PROBLEM_ENDS
+        )
         self.host_memory_room = gauge(
             "host_memory_room_bytes", "Host memory for runners that need more than any runner may use.", device=device
         )
@@ -210,6 +217,10 @@ class DeviceMetrics:
         self._hits = metrics.cache_hits.labels(device)
         self._misses = metrics.cache_misses.labels(device)
         self._problems = metrics.cache_problems.labels(device)
+        self._processes = metrics.problem_processes.labels(device)
+        self._process_bytes = metrics.problem_bytes.labels(device)
+        self._births = metrics.problem_births.labels(device)
+        self._problem_ends = {how: metrics.problem_ends.labels(device, how) for how in PROBLEM_ENDS}
         self._host_memory_room = metrics.host_memory_room.labels(device)
         self._host_memory_admitted = metrics.host_memory_admitted.labels(device)
         self._restarts = {cause: metrics.restarts.labels(device, cause) for cause in RESTART_CAUSES}
@@ -239,7 +250,7 @@ class DeviceMetrics:
 
     def judge_ended(self) -> None:
         """Record that the device takes no work for now."""
-        counted = (self._spares, self._starting, self._taken, self._problems)
+        counted = (self._spares, self._starting, self._taken, self._problems, self._processes, self._process_bytes)
         for gauge in (self._ready, *counted, self._host_memory_room, self._host_memory_admitted):
             gauge.set(0)
 
@@ -266,6 +277,12 @@ class DeviceMetrics:
         self._advance(self._hits, stats.get("reference_cache_hits", 0))
         self._advance(self._misses, stats.get("reference_cache_misses", 0))
         self._problems.set(float(stats.get("reference_cache_problems", 0)))
+        self._processes.set(float(stats.get("problem_processes", 0)))
+        self._process_bytes.set(float(stats.get("problem_process_bytes", 0)))
+        self._advance(self._births, stats.get("problem_births", 0))
+        ends = stats.get("problem_ends", {})
+        for how, series in self._problem_ends.items():
+            self._advance(series, ends.get(how, 0))
         self._host_memory_room.set(float(stats.get("host_memory_room_bytes", 0)))
         self._host_memory_admitted.set(float(stats.get("host_memory_admitted_bytes", 0)))
         spares, taken = float(stats.get("spares", 0)), float(stats.get("taken", 0))

@@ -156,8 +156,21 @@ class RunningProblem(ABC):
         """True if it can be asked without making a process for it first."""
         return True
 
+    @property
+    def is_asked(self) -> bool:
+        """True while somebody waits for its answer."""
+        return False
+
+    @property
+    def is_given_up(self) -> bool:
+        """True if its reference has ended its process so often that none is made any more."""
+        return False
+
     async def rest(self) -> None:  # noqa: B027  (there may be no process to end)
         """End its process, which holds memory. It is made again when the problem is asked for the next time."""
+
+    def wake(self) -> None:  # noqa: B027  (there may be no process to make)
+        """Make its process, if there is none now. Raises ReferenceFailure, RunnerStartError."""
 
     def limit(self, nbytes: int) -> None:  # noqa: B027  (there may be no process to limit)
         """Let its process have so many bytes of device memory."""

@@ -7,6 +7,8 @@ thread it may wait while the event loop goes on, and with it all other lanes.
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
@@ -20,6 +22,21 @@ _MOST_THREADS = 64
 _threads = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="asking")
 
 
+#: Set in a thread whose caller has been cancelled.
+_given_up: contextvars.ContextVar[threading.Event] = contextvars.ContextVar("given_up")
+
+
+class GivenUpError(Exception):
+    """Nobody waits for this work any more."""
+
+
+def require_caller() -> None:
+    """Raise GivenUpError if this is the thread of a caller that was cancelled."""
+    event = _given_up.get(None)
+    if event is not None and event.is_set():
+        raise GivenUpError
+
+
 class AskProblem(Protocol):
     """Runs work that asks a problem, at a time when it may, and returns what it returns."""
 
@@ -30,18 +47,21 @@ class AskProblem(Protocol):
 async def in_thread(device: Device, work: Callable[[], T]) -> T:
     """Run `work`, which uses `device`, in a thread, and return what it returns. Raises what it raises.
 
-    A thread cannot be interrupted. If the caller is cancelled, this still waits until the work has ended: nobody else may
-    use the device before.
+    A thread cannot be interrupted. If the caller is cancelled, the work may ask no further question, and this still waits
+    until it has ended: nobody else may use the device before.
     """
+    given_up = threading.Event()
 
     def run() -> T:
+        _given_up.set(given_up)
         device.attach_thread()
         return work()
 
-    running = asyncio.get_running_loop().run_in_executor(_threads, run)
+    running = asyncio.get_running_loop().run_in_executor(_threads, contextvars.copy_context().run, run)
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
+        given_up.set()
         while not running.done():
             await asyncio.wait({running})
         if not running.cancelled():

@@ -1,7 +1,7 @@
-"""Problems, which are references that were built and examined once and are then kept, found by their identity.
+"""Problems that are built and examined once and are then kept, found by their identity.
 
-Everything that executes a reference goes through this module. So the server can be told (if a reference kills the
-judge, the attempt identifies it), and no reference runs while a candidate is being timed.
+Each has a process of its own, in which its reference runs. The process ends when nobody has asked for a while, or when
+somebody needs its memory; what the judge knows about the problem stays.
 """
 
 from __future__ import annotations
@@ -12,24 +12,23 @@ import logging
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
 from weakref import WeakValueDictionary
 
 from ...devices.base import Device
 from ...shared.enums import Precision
 from ...shared.running_problem import Counted, RunningProblem
-from ...shared.spec import EvalSpec
+from ...shared.spec import EvalSpec, ProblemSpec
 from ..memory.footprint import CONTEXT_BYTES, WITH_PRECISE, Footprint, constructing
 from ..memory.surplus import most_ahead
-from ..runners.pool import Pool
+from ..runners.lease import Lease
 from . import forms, trial
 from .asking import T, in_thread
 from .cases import with_all_cases
 from .examination import Examination, examine
 from .excerpt import Excerpted, find
 from .inputs import draw
-from .process import Bounds, ProblemProcess
 from .stress import Stress, Trait, trait
 
 _log = logging.getLogger("kerneldyno.judge")
@@ -43,6 +42,9 @@ _KEPT_SHARE = 1 / 8
 _MOST_KNOWN = 256
 #: A reference that keeps more than this in addition to its parameters, in bytes, is not kept itself.
 _HOARDED_BYTES = 1 << 30
+
+#: Builds a problem under a secret seed, which may have so many bytes of device memory, or None for what there is.
+Begin = Callable[[ProblemSpec, int, int | None], Awaitable[RunningProblem]]
 
 
 class NeedsMoreError(Exception):
@@ -131,12 +133,12 @@ class BuiltProblem:
 class Problems:
     """The judge's problems."""
 
-    def __init__(self, device: Device, pool: Pool, bounds: Bounds) -> None:
-        """Create it. `bounds` is what a problem's process may use."""
+    def __init__(self, device: Device, lease: Lease, begin: Begin) -> None:
+        """Create it. `begin` builds a problem."""
         self.device = device
-        self._pool = pool
-        self._lease = pool.lease
-        self._bounds = bounds
+        self._lease = lease
+        self._begin = begin
+        self._ending: set[asyncio.Future[None]] = set()
         self._built: OrderedDict[str, BuiltProblem] = OrderedDict()
         #: A lock for each problem that is being built.
         self._meeting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -153,6 +155,9 @@ class Problems:
     def recall(self, spec: EvalSpec) -> BuiltProblem | None:
         """Return the problem of `spec` if it is kept, and count this as a use."""
         built = self.find(spec)
+        if built is not None and built.problem.is_given_up and not built.users:
+            self.forget(spec)  # what ended it may have passed
+            return None
         if built is not None:
             self.hits += 1
             self._built.move_to_end(spec.examined_key)
@@ -169,10 +174,9 @@ class Problems:
                 self.misses += 1
                 # The seed is secret and belongs to this judge alone, so no candidate can have computed anything for it in
                 # advance.
-                seed, bounds = secrets.randbits(31), replace(self._bounds, device_bytes=within)
-                problem = ProblemProcess(spec.problem, seed, self.device, self._pool, bounds)
+                seed = secrets.randbits(31)
+                problem = await self._begin(spec.problem, seed, within)
                 try:
-                    await problem.start()
                     built = await self.execute(lambda: self._meet(problem, spec, seed, within))
                 except BaseException:
                     await problem.rest()
@@ -190,13 +194,19 @@ class Problems:
         finally:
             built.users -= 1
             if not built.users and (built.hoards or self.find(spec) is not built):
-                self._pool.in_background(built.problem.rest())
+                self._end_later(built.problem)
 
     def forget(self, spec: EvalSpec) -> None:
         """Drop the problem of `spec`: its reference may hold memory that it should not."""
         built = self._built.pop(spec.examined_key, None)
         if built is not None and not built.users:
-            self._pool.in_background(built.problem.rest())
+            self._end_later(built.problem)
+
+    def _end_later(self, problem: RunningProblem) -> None:
+        """End a problem's process while nobody waits for that."""
+        ending = asyncio.ensure_future(problem.rest())
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
 
     @property
     def idle_bytes(self) -> int:
@@ -216,12 +226,26 @@ class Problems:
         while await self.rest_one():
             pass
 
+    async def quieten(self, built: BuiltProblem) -> None:
+        """End the processes of all problems that nobody asks: this lane's own, and those that nobody uses.
+
+        Their references may have left work on the device, which ends with them.
+        """
+        await self.clear()
+        if not built.problem.is_asked:
+            await built.problem.rest()
+
     async def expire(self) -> None:
         """End the processes of problems that nobody has asked for a while."""
         since = time.monotonic() - _KEPT_SECONDS
         for built in list(self._built.values()):
             if not built.users and built.problem.is_alive and built.problem.last_asked < since:
                 await built.problem.rest()
+
+    @property
+    def nbytes(self) -> int:
+        """Device memory in bytes that the processes of all problems take."""
+        return sum(built.nbytes for built in self._built.values())
 
     @property
     def alive(self) -> int:

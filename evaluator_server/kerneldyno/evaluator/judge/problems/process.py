@@ -13,8 +13,8 @@ import dataclasses
 import functools
 import logging
 import time
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 
@@ -23,18 +23,23 @@ from ...shared import small_floats, tree, wire
 from ...shared.reference_failure import ReferenceFailure
 from ...shared.running_problem import INBOX, OUTBOX, Answer, Counted, Part, RunningProblem
 from ...shared.spec import ProblemSpec
-from ...shared.tracebacks import ErrorDescription
-from ..runners.answers import read_error
 from ..runners.handle import ExitReport, Runner, RunnerGarbled, RunnerGone, RunnerLate, RunnerStartError
+from ..runners.lease import is_timed
 from ..runners.pool import Pool
 from . import told
+from .asking import require_caller
 
 _log = logging.getLogger("kerneldyno.judge")
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 #: How often a process is born again after its reference has ended it.
 _REBIRTHS = 3
+#: Most of what a process printed that is logged when it dies, in characters.
+_LOG_CHARS = 1000
+#: Seconds for which a lane that is timed waits for another lane to be done with its problem.
+_PATIENCE_SECONDS = 20.0
 #: Smallest arena, and most bytes of input sets that are drawn by one order.
 _LEAST_ARENA_BYTES = 1 << 20
 _DRAWN_AT_ONCE_BYTES = {"cuda": 512 << 20, "cpu": 64 << 20}
@@ -52,10 +57,44 @@ class Bounds:
     device_bytes: int | None = None
 
 
+@dataclasses.dataclass(slots=True)
+class Lives:
+    """How many processes of problems a judge has made, and how they ended."""
+
+    births: int = 0
+    #: Ended to free what they held, and by their reference: it crashed, hung or used too much.
+    rested: int = 0
+    died: int = 0
+
+
+async def begin(
+    spec: ProblemSpec, seed: int, device: Device, pool: Pool, bounds: Bounds, lives: Lives
+) -> ProblemProcess:
+    """Make a process, and build a problem in it. Raises ReferenceFailure, RunnerStartError."""
+    problem = ProblemProcess(spec, seed, device, pool, bounds, lives)
+    try:
+        await problem.start()
+    except BaseException:
+        await problem.rest()
+        raise
+    return problem
+
+
+def _question(method: Callable[Concatenate[ProblemProcess, P], T]) -> Callable[Concatenate[ProblemProcess, P], T]:
+    """Make a method one question: no other lane asks the process before it has returned."""
+
+    @functools.wraps(method)
+    def ask(self: ProblemProcess, *given: P.args, **named: P.kwargs) -> T:
+        with self._asking():
+            return method(self, *given, **named)
+
+    return ask  # type: ignore[return-value]  # wraps() gives it another type
+
+
 class ProblemProcess(RunningProblem):
     """One built problem whose reference runs in a process of its own."""
 
-    def __init__(self, spec: ProblemSpec, seed: int, device: Device, pool: Pool, bounds: Bounds) -> None:
+    def __init__(self, spec: ProblemSpec, seed: int, device: Device, pool: Pool, bounds: Bounds, lives: Lives) -> None:
         """Describe the process. `start` makes it."""
         self._spec = spec
         self._seed = seed
@@ -63,10 +102,15 @@ class ProblemProcess(RunningProblem):
         self._pool = pool
         self._loop = asyncio.get_running_loop()
         self.bounds = bounds
+        self._lives = lives
         self._runner: Runner | None = None
+        #: Bytes of an element of each parameter and buffer, once they were listed.
+        self._sizes: dict[str, int] = {}
         self._arenas: dict[int, Arena] = {}
-        #: How often it was born, and ended by its reference.
-        self.births = 0
+        #: Held for one question, which may take several orders: lanes must not mix theirs.
+        self._question = asyncio.Lock()
+        self._waiting = 0
+        #: How often its reference has ended it.
         self._deaths = 0
         self._last_death: ReferenceFailure | None = None
         #: Monotonic time of the last order, in seconds.
@@ -76,7 +120,7 @@ class ProblemProcess(RunningProblem):
         """Make the process, and build the problem in it. Raises ReferenceFailure, RunnerStartError."""
         await self._pool.lease.quiet()  # starting a process disturbs timing more than anything else
         self._runner = await self._pool.spawn(role="problem", memory_bytes=self.bounds.host_bytes)
-        self.births += 1
+        self._lives.births += 1
         order = {"op": "build", "problem": self._spec.to_plain(), "seed": self._seed}
         said = self._heed(await self._exchange({**order, "memory_bytes": self.bounds.device_bytes}), "build")
         self._describe(said)
@@ -96,18 +140,25 @@ class ProblemProcess(RunningProblem):
     @functools.cached_property
     def constants(self) -> Mapping[str, torch.Tensor]:  # type: ignore[override]
         """See RunningProblem. Asks for them once."""
-        if not self._names:
-            return {}
-        self._wake()
-        values = self._take(self._ask({"op": "constants"}, "build"))
-        return dict(zip(self._names, map(small_floats.cloned, values), strict=False))
+        return self._fetch_constants() if self._names else {}
 
+    @_question
+    def _fetch_constants(self) -> Mapping[str, torch.Tensor]:
+        values = self._take(self._ask({"op": "constants"}, "build"))
+        with self._suspicion():
+            return dict(zip(self._names, map(small_floats.cloned, values), strict=True))
+
+    @_question
+    def wake(self) -> None:
+        pass  # a question makes the process
+
+    @_question
     def limit(self, nbytes: int) -> None:
         self.bounds = dataclasses.replace(self.bounds, device_bytes=nbytes)
         self._ask({"op": "limit", "memory_bytes": nbytes}, "reference")
 
+    @_question
     def draw(self, number: int, seed: int) -> tuple[Any, list[torch.Tensor]]:
-        self._wake()
         said = self._ask({"op": "draw", "number": number, "seed": seed}, "inputs")
         tensors = self._take(said)
         with self._suspicion():
@@ -115,10 +166,10 @@ class ProblemProcess(RunningProblem):
             self.drawing_bytes = told.read_bytes(said.get("drawing_bytes"))
             return told.read_structure(said.get("structure"), len(tensors)), tensors
 
+    @_question
     def draw_sets(
         self, numbers: Sequence[int], seeds: Sequence[int], specs: Sequence[tree.TensorSpec], into: torch.Tensor
     ) -> None:
-        self._wake()
         _, size = tree.layout(specs)
         at_once = max(1, _DRAWN_AT_ONCE_BYTES[self._device.kind] // size)
         described = [spec.to_json() for spec in specs]
@@ -130,6 +181,7 @@ class ProblemProcess(RunningProblem):
             self._ask({**order, "specs": described}, "inputs")
             into[begin * size :][: count * size].copy_(outbox[: count * size])
 
+    @_question
     def answer(
         self,
         number: int,
@@ -140,7 +192,6 @@ class ProblemProcess(RunningProblem):
         *,
         measured: bool = False,
     ) -> Answer:
-        self._wake()
         inbox = self._post(region)
         order = {"op": "answer", "number": number, "structure": structure, "seed": seed, "measured": measured}
         said = self._ask({**order, "specs": [spec.to_json() for spec in specs]}, "reference")
@@ -152,10 +203,10 @@ class ProblemProcess(RunningProblem):
             returned = told.read_structure(said.get("structure"), len(values))
             return Answer(returned, values, mutates, aliased, told.read_bytes(said.get("peak")))
 
+    @_question
     def precise(
         self, structure: Any, tensors: Sequence[torch.Tensor], seed: int, bits: int | None = None
     ) -> tuple[Any, list[torch.Tensor]] | None:
-        self._wake()
         specs = [tree.describe(tensor) for tensor in tensors]
         inbox = self._arena(INBOX, tree.layout(specs)[1])
         for view, tensor in zip(tree.views(inbox, specs), tensors, strict=True):
@@ -174,8 +225,8 @@ class ProblemProcess(RunningProblem):
         with self._suspicion():
             return told.read_structure(said.get("structure"), len(values)), values
 
+    @_question
     def count(self, structure: Any, specs: Sequence[tree.TensorSpec], region: torch.Tensor, seed: int) -> Counted:
-        self._wake()
         self._post(region)
         order = {"op": "count", "structure": structure, "seed": seed, "specs": [spec.to_json() for spec in specs]}
         try:
@@ -187,19 +238,30 @@ class ProblemProcess(RunningProblem):
         with self._suspicion():
             return told.read_counted(said)
 
+    @_question
     def parameters(self) -> Mapping[str, tuple[tree.TensorSpec, int]]:
-        self._wake()
         said = self._ask({"op": "parameters"}, "build")
         with self._suspicion():
-            return told.read_parameters(said)
+            found = told.read_parameters(said)
+        self._sizes = {name: spec.torch_dtype.itemsize for name, (spec, _) in found.items()}
+        return found
 
+    @_question
     def values(self, parts: Sequence[Part]) -> list[torch.Tensor]:
-        self._wake()
         told_parts = [[part.name, part.start, part.count] for part in parts]
-        return self._take(self._ask({"op": "values", "parts": told_parts}, "build"))
+        values = self._take(self._ask({"op": "values", "parts": told_parts}, "build"))
+        with self._suspicion():
+            told.read_parts(
+                [tree.describe(value) for value in values], [part.count * self._sizes[part.name] for part in parts]
+            )
+        return values
 
     @property
     def held_bytes(self) -> int:
+        return self._ask_held_bytes()
+
+    @_question
+    def _ask_held_bytes(self) -> int:
         with self._suspicion():
             return told.read_bytes(self._ask({"op": "held"}, "reference")) or 0
 
@@ -213,8 +275,19 @@ class ProblemProcess(RunningProblem):
         """True if it has a process now."""
         return self._runner is not None and not self._runner.has_ended
 
+    @property
+    def is_asked(self) -> bool:
+        """See RunningProblem."""
+        return self._question.locked() or self._waiting > 0
+
+    @property
+    def is_given_up(self) -> bool:
+        """See RunningProblem."""
+        return self._deaths > _REBIRTHS
+
     async def rest(self) -> None:
         """End the process, which holds memory. It is made again when the problem is asked for the next time."""
+        self._lives.rested += self.is_alive
         await self._end()
 
     async def _end(self) -> ExitReport | None:
@@ -233,6 +306,7 @@ class ProblemProcess(RunningProblem):
 
         Raises ReferenceFailure. `stage` is that of failures of the process itself.
         """
+        require_caller()
         return self._wait(self._ask_in_turn(order, stage))
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
@@ -275,33 +349,61 @@ class ProblemProcess(RunningProblem):
     async def _dead(self, stage: str, error: Exception) -> ReferenceFailure:
         """Note that the reference has ended its process, and return the failure to raise."""
         self._deaths += 1
+        self._lives.died += 1
         failure = self._last_death = ReferenceFailure(stage, error)
-        _log.warning("event=problem_ended deaths=%d detail=%r", self._deaths, str(failure)[:300])
-        await self._end()
+        report = await self._end()
+        logs = "" if report is None else report.logs.strip()[-_LOG_CHARS:]
+        _log.warning("event=problem_ended deaths=%d detail=%r logs=%r", self._deaths, str(failure)[:300], logs)
         return failure
 
-    def _wake(self) -> None:
-        """Make the process if there is none. Raises the last failure if its reference has ended it too often."""
-        if not self.is_alive:
-            if self._last_death is not None and (self._deaths > _REBIRTHS or self._pool.lease.is_exclusive):
-                raise self._last_death
-            self._wait(self._start_away())
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Have the process to oneself for one question, and make it if there is none.
+
+        Raises ReferenceFailure if its reference has ended it too often, and RunnerStartError.
+        """
+        require_caller()
+        self._wait(self._begin_question())
+        try:
+            if not self.is_alive:
+                if self._runner is not None:  # it has ended while nobody asked it anything
+                    how = RuntimeError("the reference ended its process between two calls")
+                    self._wait(self._dead("reference", how))
+                if self._last_death is not None and (self.is_given_up or is_timed()):
+                    raise self._last_death
+                if is_timed():
+                    raise RunnerStartError("a problem's process cannot be made while a candidate is timed")
+                self._wait(self._start_away())
+            yield
+        finally:
+            self._loop.call_soon_threadsafe(self._question.release)
+
+    async def _begin_question(self) -> None:
+        if not self._question.locked() and not self._waiting:  # then this does not wait
+            await self._question.acquire()
+            return
+        self._waiting += 1
+        try:
+            async with self._pool.lease.aside(self._runner):
+                # Who is timed must not wait for ever: the other lane may wait for the end of the timing.
+                async with asyncio.timeout(_PATIENCE_SECONDS if is_timed() else None):
+                    await self._question.acquire()
+        except TimeoutError:
+            raise RunnerStartError("another lane was not done with the problem in time") from None
+        finally:
+            self._waiting -= 1
 
     async def _start_away(self) -> None:
         async with self._pool.lease.away(None):
             await self._end()
-            try:
-                await self.start()
-            except RunnerStartError as error:
-                raise ReferenceFailure("reference", error) from error
+            await self.start()
 
     def _heed(self, answer: wire.Frame, stage: str) -> Any:
         if "ok" in answer:
             return answer["ok"]
         said = answer.get("error")
-        described: ErrorDescription = read_error(said)
-        where = str(said.get("stage", stage))[:20] if isinstance(said, dict) else stage
-        failure = ReferenceFailure.from_runner(where if where in _STAGES else stage, described)
+        where = said.get("stage") if isinstance(said, dict) else None
+        failure = ReferenceFailure.from_runner(where if where in _STAGES else stage, told.read_error(said))
         if answer.get("lacked_memory") is True:
             failure.lacked_memory = True
         raise failure
@@ -311,7 +413,7 @@ class ProblemProcess(RunningProblem):
         """Raise as a failure of the reference what its process says and the program of a problem never does."""
         try:
             yield
-        except (told.MalformedError, AttributeError, TypeError) as error:
+        except (ValueError, AttributeError, TypeError, OverflowError, RecursionError) as error:
             failure = ReferenceFailure("reference", RuntimeError(f"the reference took its process over: {error}"))
             raise failure from error
 
@@ -327,7 +429,7 @@ class ProblemProcess(RunningProblem):
     def _take(self, said: Any) -> list[torch.Tensor]:
         """Return the tensors of an answer, over the outbox: they may be used until the next order."""
         with self._suspicion():
-            specs = told.read_specs(said.get("tensors"), self.bounds.device_bytes)
+            specs = told.read_specs(said.get("tensors"), self._most_bytes)
             stored = told.read_flag(said.get("stored"))
         nbytes = tree.layout(specs)[1]
         fits = OUTBOX in self._arenas and nbytes <= self._arenas[OUTBOX].data.numel()
@@ -335,6 +437,11 @@ class ProblemProcess(RunningProblem):
         if not (stored and fits):
             self._ask({"op": "store"}, "reference")
         return tree.views(outbox, specs)
+
+    @property
+    def _most_bytes(self) -> int:
+        """More bytes than the tensors of an answer can take."""
+        return self._device.room_bytes() if self.bounds.device_bytes is None else self.bounds.device_bytes
 
     def _arena(self, number: int, nbytes: int) -> torch.Tensor:
         """Return an arena of at least so many bytes."""

@@ -6,13 +6,19 @@ those of the protocol, structures are those of `tree.flatten`, and sizes are bou
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...shared import tree
+import torch
+
+from ...shared import small_floats, tree
+from ...shared.enums import Precision
 from ...shared.gradients import Gradients
 from ...shared.running_problem import Counted
+from ...shared.tracebacks import ErrorDescription
 from ...shared.tree import TensorSpec
 
 #: Most tensors in one answer, and most parameters that are listed.
@@ -20,8 +26,13 @@ _MOST_TENSORS = 10_000
 #: Most buffers, gradients and workloads, and longest name, in characters.
 _MOST_NAMES = 10_000
 _NAME_CHARS = 1000
-#: More operations, kernels and bytes than there can be.
+#: More operations and kernels than there can be, and more bytes and elements. Sums of several of these fit into 64 bits.
 _MOST = 1 << 60
+_MOST_BYTES = 1 << 48
+#: Most base classes of an exception that are read.
+_MOST_BASES = 100
+#: Longest parts of an error, in characters.
+_TYPE_CHARS, _MESSAGE_CHARS, _TRACEBACK_CHARS = 200, 4096, 8192
 
 
 class MalformedError(ValueError):
@@ -52,17 +63,17 @@ def read_about(said: Any) -> About:
     """Return the description of a problem that was built. Raises MalformedError."""
     said = _dict(said)
     return About(
-        symbol=_text(said.get("symbol")),
+        symbol=_symbol(said.get("symbol")),
         instantiate=_is(said.get("instantiate"), bool),
-        init_args=read_structure(said.get("init_args"), 0),
-        init_kwargs=read_structure(said.get("init_kwargs"), 0),
+        init_args=_is(read_structure(said.get("init_args"), 0), list),
+        init_kwargs=_keywords(said.get("init_kwargs")),
         init_seed=_count(said.get("init_seed")),
-        precision=_count(said.get("precision"), 100),
+        precision=_precision(said.get("precision")),
         training=_or_none(said.get("training"), bool),
         workloads=[(_text(name), _text(value, 1 << 16)) for name, value in _pairs(said.get("workloads"))],
         cases=None if said.get("cases") is None else _count(said.get("cases"), 1000),
         constants=[_text(name) for name in _list(said.get("constants"))],
-        parameter_bytes=_count(said.get("parameter_bytes")),
+        parameter_bytes=_count(said.get("parameter_bytes"), _MOST_BYTES),
         input_bytes=read_bytes(said.get("input_bytes")),
         construction_bytes=read_bytes(said.get("construction_bytes")),
     )
@@ -80,12 +91,31 @@ def read_late(said: Any) -> tuple[Gradients | None, list[str]]:
     raise MalformedError("gradients")
 
 
-def read_specs(said: Any, most_bytes: int | None) -> list[TensorSpec]:
+def read_specs(said: Any, most_bytes: int) -> list[TensorSpec]:
     """Return descriptions of tensors that take at most so many bytes. Raises MalformedError."""
     specs = [_spec(each) for each in _list(said, _MOST_TENSORS)]
-    if most_bytes is not None and tree.layout(specs)[1] > most_bytes:
+    if tree.layout(specs)[1] > most_bytes:
         raise MalformedError(f"tensors of {tree.layout(specs)[1]} bytes, where at most {most_bytes} fit")
     return specs
+
+
+def read_parts(specs: Sequence[TensorSpec], sizes: Sequence[int]) -> None:
+    """Check descriptions of parts of parameters: flat, each of its size in bytes. Raises MalformedError."""
+    if [(spec.nbytes, len(spec.shape)) for spec in specs] != [(size, 1) for size in sizes]:
+        raise MalformedError("other parts of parameters than were asked for")
+
+
+def read_error(said: Any) -> ErrorDescription:
+    """Return the exception that a process describes, shortened; what is malformed in it is left empty."""
+    said = said if isinstance(said, dict) else {}
+    kind, message, trace = (said.get(name) for name in ("type", "message", "traceback"))
+    bases = said.get("bases")
+    return ErrorDescription(
+        _shortened(kind, _TYPE_CHARS),
+        tuple(_shortened(base, _TYPE_CHARS) for base in bases[:_MOST_BASES]) if isinstance(bases, list) else (),
+        _shortened(message, _MESSAGE_CHARS),
+        _shortened(trace, _TRACEBACK_CHARS),
+    )
 
 
 def read_parameters(said: Any) -> Mapping[str, tuple[TensorSpec, int]]:
@@ -114,7 +144,7 @@ def read_counted(said: Any) -> Counted:
 
 def read_bytes(said: Any) -> int | None:
     """Return a number of bytes, or None where none was measured. Raises MalformedError."""
-    return None if said is None else _count(said)
+    return None if said is None else _count(said, _MOST_BYTES)
 
 
 def read_flag(said: Any) -> bool:
@@ -137,11 +167,29 @@ def read_structure(said: Any, tensors: int) -> Any:
 def _spec(said: Any) -> TensorSpec:
     try:
         spec = TensorSpec.from_json(said)
-        if spec.torch_dtype.itemsize and spec.nbytes and not tree.is_dense(spec.shape, spec.stride):
-            raise MalformedError("a tensor with gaps")
+        if not _has_values(spec.torch_dtype):
+            raise MalformedError(f"tensors of dtype {spec.dtype}")
     except tree.UnsupportedValueError as error:
         raise MalformedError(str(error)) from None
+    if spec.nbytes and not tree.is_dense(spec.shape, spec.stride):
+        raise MalformedError("a tensor with gaps")
+    if math.prod(max(1, size) for size in spec.shape) > _MOST_BYTES:  # torch computes such products of empty ones, too
+        raise MalformedError("a shape of more elements than there can be")
     return spec
+
+
+@functools.cache
+def _has_values(dtype: torch.dtype) -> bool:
+    """Return True if bytes can be read as numbers of `dtype`: not those of quantised tensors, nor bare bits."""
+    try:
+        small_floats.cloned(torch.zeros(dtype.itemsize, dtype=torch.uint8).view(dtype))
+    except (RuntimeError, NotImplementedError):
+        return False
+    return True
+
+
+def _shortened(said: Any, most: int) -> str:
+    return said[:most] if isinstance(said, str) else ""
 
 
 def _dict(said: Any) -> dict[str, Any]:
@@ -154,6 +202,23 @@ def _list(said: Any, most: int = _MOST_NAMES) -> Sequence[Any]:
     if not isinstance(said, list) or len(said) > most:
         raise MalformedError(f"no list of at most {most} parts")
     return said
+
+
+def _symbol(said: Any) -> str:
+    if not _text(said).isidentifier():
+        raise MalformedError("no name of a symbol")
+    return str(said)
+
+
+def _keywords(said: Any) -> Any:
+    match read_structure(said, 0):
+        case {"dict": [*pairs]} if all(isinstance(key, str) for key, _ in pairs):
+            return said
+    raise MalformedError("no arguments by name")
+
+
+def _precision(said: Any) -> int:
+    return Precision(_count(said))  # raises a ValueError for a number that is none
 
 
 def _pairs(said: Any) -> list[tuple[Any, Any]]:

@@ -25,7 +25,9 @@ from ...shared.spec import EvalSpec
 from ..comparison.compare import Expected, all_finite, compare, expect, is_measured
 from ..comparison.evidence import Comparison
 from ..comparison.structures import floats, twin_noise
+from ..runners.handle import RunnerStartError
 from . import noise
+from .asking import GivenUpError
 from .excerpt import Excerpt
 from .inputs import Inputs, Vary, draw
 from .stress import Stress
@@ -191,7 +193,7 @@ def answer(
             block=block,
             peak=returned.peak,
         )
-    except (ReferenceFailure, NotFiniteError):
+    except (ReferenceFailure, NotFiniteError, RunnerStartError, GivenUpError):
         raise
     except BaseException as error:
         raise ReferenceFailure("reference", error) from error

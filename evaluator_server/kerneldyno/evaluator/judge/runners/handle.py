@@ -89,8 +89,8 @@ class Runner:
         self.pace = 0.0
         #: Its pace class; 0 until `Pool.class_of` has determined it.
         self.pace_class = 0
-        #: True while it has an order that it has not answered.
-        self.is_asked = False
+        #: True while it has an order that it has not answered. A problem's process is also busy until it is built.
+        self.is_asked = role == "problem"
         self._stopped_total = 0.0
         self._stopped_since: float | None = None
         self._exit: asyncio.Future[ExitReport] = asyncio.get_running_loop().create_future()

@@ -9,10 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 from collections.abc import AsyncIterator, Collection, Coroutine
 from typing import Any
 
 from .handle import Runner
+
+#: True in the lane that has the device to itself, and in what it waits for.
+_is_timed: contextvars.ContextVar[bool] = contextvars.ContextVar("is_timed", default=False)
+
+
+def is_timed() -> bool:
+    """Return True if the caller has the device to itself."""
+    return _is_timed.get()
 
 
 class Lease:
@@ -20,6 +29,8 @@ class Lease:
 
     def __init__(self, runners: Collection[Runner]) -> None:
         self._runners = runners
+        #: Held by whoever is timed, and the judge's turn on the device, which that one holds as well.
+        self._timing = asyncio.Lock()
         self._lock = asyncio.Lock()
         self._quiet = asyncio.Event()
         self._quiet.set()
@@ -40,18 +51,13 @@ class Lease:
         async with self._lock:
             yield
 
-    @property
-    def is_exclusive(self) -> bool:
-        """True while somebody is being timed."""
-        return not self._quiet.is_set()
-
     @contextlib.asynccontextmanager
     async def away(self, problem: Runner | None) -> AsyncIterator[None]:
         """Give up the turn for the body, in which the caller waits for a problem's process; then take it again.
 
-        During a timing the turn is not given up. The process works while the side that is timed is stopped.
+        Who is timed does not give it up: the process works while the side that is timed is stopped.
         """
-        if self.is_exclusive:
+        if _is_timed.get():
             assert problem is not None
             async with self._in_place_of_the_holder(problem):
                 yield
@@ -64,6 +70,21 @@ class Lease:
             yield
         finally:
             await _uninterrupted(self._lock.acquire())
+
+    @contextlib.asynccontextmanager
+    async def aside(self, problem: Runner | None) -> AsyncIterator[None]:
+        """Give up the turn for the body, in which the caller waits for another lane to be done with a problem.
+
+        Who is timed gives it up as well, because the other lane needs it; nobody else can be timed meanwhile.
+        """
+        async with contextlib.AsyncExitStack() as stack:
+            if _is_timed.get() and problem is not None:
+                await stack.enter_async_context(self._in_place_of_the_holder(problem))
+            self._lock.release()
+            try:
+                yield
+            finally:
+                await _uninterrupted(self._lock.acquire())
 
     @contextlib.asynccontextmanager
     async def _in_place_of_the_holder(self, problem: Runner) -> AsyncIterator[None]:
@@ -81,9 +102,10 @@ class Lease:
     @contextlib.asynccontextmanager
     async def exclusive(self, holder: Runner | None) -> AsyncIterator[None]:
         """Hold the device for the body. All runners except `holder` are stopped."""
-        async with self._lock:
+        async with self._timing, self._lock:
             self._quiet.clear()
             self._holder = holder
+            token = _is_timed.set(True)
             others = [runner for runner in self._runners if runner is not holder and not runner.parked]
             try:
                 await asyncio.gather(*(runner.stop() for runner in others))
@@ -94,6 +116,7 @@ class Lease:
                         runner.parked = True  # until the next order: it has nothing to do before
                     else:
                         runner.resume()
+                _is_timed.reset(token)
                 self._holder = None
                 self._quiet.set()
 

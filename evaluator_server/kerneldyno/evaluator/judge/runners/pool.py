@@ -12,8 +12,7 @@ import logging
 import socket
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Coroutine
-from typing import Any
+from collections.abc import AsyncIterator, Collection
 
 from ...devices.base import Device
 from ...shared import wire
@@ -99,7 +98,6 @@ class Pool:
         self._ready: asyncio.Queue[Runner | _Failed] = asyncio.Queue()
         self._wanted = asyncio.Semaphore(0)
         self._failures = 0
-        self._background: set[asyncio.Future[None]] = set()
 
     @property
     def spares_ready(self) -> int:
@@ -155,7 +153,7 @@ class Pool:
             channel_theirs.close()
             control_theirs.close()
         self.spawns += role == "runner"
-        runner = Runner(channel, control, descriptors, role, self.memory_bytes)
+        runner = Runner(channel, control, descriptors, role, memory_bytes or self.memory_bytes)
         self.runners.add(runner)
         try:
             await runner.start(contextlib.nullcontext() if full_queues else self._opening())
@@ -341,12 +339,6 @@ class Pool:
             how = "signal" if report.signal else "error" if report.exit_code else "clean"
         self.exits[how] += runner.role == "runner"
         return report
-
-    def in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something for which nobody waits, such as ending a process."""
-        task = asyncio.ensure_future(work)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
 
     async def close(self) -> None:
         """End every runner."""

@@ -1,0 +1,114 @@
+"""The timing lease and processes of problems: who is stopped, who stays stopped, and who has the judge's turn."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any, cast
+
+from kerneldyno.evaluator.judge.runners.handle import Runner
+from kerneldyno.evaluator.judge.runners.lease import Lease, is_timed
+
+
+class Process:
+    """What a lease knows of a process."""
+
+    def __init__(self, role: str, *, is_asked: bool = False) -> None:
+        self.role, self.is_asked = role, is_asked
+        self.parked = self.stands_still = False
+
+    async def stop(self) -> None:
+        self.stands_still = True
+
+    def resume(self) -> None:
+        self.stands_still = False
+
+
+def lease_of(*processes: Process) -> Lease:
+    return Lease(cast(Any, processes))
+
+
+async def test_a_problem_that_has_nothing_to_do_stays_stopped_until_it_is_asked() -> None:
+    idle, busy, runner = Process("problem"), Process("problem", is_asked=True), Process("runner")
+    lease = lease_of(idle, busy, runner)
+    async with lease.exclusive(None):
+        assert all(each.stands_still for each in (idle, busy, runner))
+    assert [each.stands_still for each in (idle, busy, runner)] == [True, False, False]
+    async with lease.work(), lease.away(cast(Any, idle)):
+        assert not idle.stands_still
+
+
+async def test_a_process_that_is_being_made_counts_as_busy() -> None:
+    channel, control = socket.socketpair()
+    with channel, control:
+        assert Runner(channel, control, [], "problem").is_asked
+        assert not Runner(channel, control, [], "runner").is_asked
+
+
+async def test_who_waits_for_a_problem_gives_others_the_turn_and_gets_it_back() -> None:
+    problem, order = Process("problem"), []
+    lease = lease_of(problem)
+
+    async def asks() -> None:
+        async with lease.work():
+            order.append("asks")
+            async with lease.away(cast(Any, problem)):
+                await asyncio.sleep(0.02)
+            order.append("goes on")
+
+    async def works() -> None:
+        async with lease.work():
+            order.append("works")
+
+    await asyncio.gather(asks(), works())
+    assert order == ["asks", "works", "goes on"]
+
+
+async def test_in_a_timing_a_problem_works_only_while_the_side_that_is_timed_is_stopped() -> None:
+    problem, timed = Process("problem"), Process("runner")
+    lease = lease_of(problem, timed)
+    assert not is_timed()
+    async with lease.exclusive(cast(Any, timed)):
+        assert is_timed()
+        async with lease.away(cast(Any, problem)):
+            assert (problem.stands_still, timed.stands_still) == (False, True)
+        assert (problem.stands_still, timed.stands_still) == (True, False)
+    assert not is_timed()
+
+
+async def test_one_who_is_timed_lets_another_lane_finish_with_the_problem_but_nobody_else_is_timed() -> None:
+    problem, timed, order = Process("problem"), Process("runner"), []
+    lease, done = lease_of(problem, timed), asyncio.Event()
+
+    async def others() -> None:
+        async with lease.work():
+            order.append("finishes")
+        done.set()
+
+    async def next_one() -> None:
+        async with lease.exclusive(None):
+            order.append("next")
+
+    async with lease.exclusive(cast(Any, timed)):
+        waiting = [asyncio.ensure_future(next_one()), asyncio.ensure_future(others())]
+        async with lease.aside(cast(Any, problem)):
+            await done.wait()
+        order.append("is timed")
+    await asyncio.gather(*waiting)
+    assert order == ["finishes", "is timed", "next"]
+
+
+async def test_who_is_cancelled_while_a_problem_works_gives_its_turn_back() -> None:
+    problem = Process("problem")
+    lease = lease_of(problem)
+
+    async def asks() -> None:
+        async with lease.work(), lease.away(cast(Any, problem)):
+            await asyncio.sleep(60)
+
+    asking = asyncio.ensure_future(asks())
+    await asyncio.sleep(0.01)
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    async with asyncio.timeout(1), lease.work():
+        pass

@@ -1,0 +1,222 @@
+"""Problems in processes of their own: references cannot touch each other, and none can end the judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kerneldyno.evaluator.judge.problems import told
+from tests.evaluator.judge_harness import Judge, limits, request
+
+REFERENCE = """
+import torch
+{before}
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.rand(16))
+
+    def forward(self, x):
+        {body}
+        return {returned}
+
+def get_inputs():
+    return [torch.randn(8, 16)]
+"""
+CANDIDATE = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.rand(16))
+
+    def forward(self, x):
+        return {returned}
+"""
+OPERATOR = """
+@torch.library.custom_op("kdseq::scale", mutates_args=())
+def scale(x: torch.Tensor) -> torch.Tensor:
+    return x * {factor}
+"""
+RIGHT, WRONG = "torch.relu(x) * self.weight", "torch.relu(x) * self.weight + 1"
+
+#: What one reference does to its whole process, which must not reach another's.
+DISTURBANCES = {
+    "an operator": OPERATOR.format(factor=7),
+    "hooks of all modules": "torch.nn.modules.module.register_module_forward_hook(lambda *_: torch.zeros(8, 16))",
+    "default dtype": "torch.set_default_dtype(torch.float64)",
+    "warnings as errors": "import warnings\nwarnings.simplefilter('error')",
+    "environment": "import os\nos.environ.clear()",
+    "modules": "import sys\nfor name in [n for n in sys.modules if n.startswith('torch.nn')]: sys.modules[name] = None",
+    "a thread": (
+        "import threading, time\ndef work():\n    while True: torch.rand(64) @ torch.rand(64, 64); time.sleep(0.001)\n"
+        "threading.Thread(target=work, daemon=True).start()"
+    ),
+    "deterministic algorithms": "torch.use_deterministic_algorithms(True)",
+    "random state": "torch.manual_seed = lambda seed: None\ntorch.random.manual_seed = torch.manual_seed",
+    "a patched function": "torch.relu = lambda x: x\ntorch.Tensor.__mul__ = torch.Tensor.__add__",
+}
+#: How a reference ends or spoils its process, by what it does in a call, and what the message must say.
+DEATHS = {
+    "exits": ("import os; os._exit(3)", "ended its process: status 3"),
+    "crashes": ("import ctypes; ctypes.string_at(0)", "ended its process: signal 11"),
+    "kills itself": ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "ended its process"),
+    "raises SystemExit": ("raise SystemExit(1)", "SystemExit"),
+    "kills its parent": ("import os, signal; os.kill(os.getppid(), signal.SIGKILL); 1 / 0", "the reference failed"),
+    "hangs": ("while True: pass", "took longer than"),
+    "writes to every descriptor": (
+        "import os\n        for fd in range(3, 64):\n            try: os.write(fd, b'\\x00\\x00\\x00\\x02{}' * 9)\n"
+        "            except OSError: pass",
+        "the reference failed",
+    ),
+}
+#: Answers that the program of a problem never gives.
+LIES = {
+    "a structure without its tensor": "{**said, 'structure': 5}",
+    "a tensor that is not there": "{**said, 'structure': {'tensor': 7}}",
+    "huge tensors": "{**said, 'tensors': [['float32', [1 << 40, 1 << 20], [1 << 20, 1], False]]}",
+    "an unknown dtype": "{**said, 'tensors': [['load', [8, 16], [16, 1], False]]}",
+    "gaps": "{**said, 'tensors': [['float32', [8, 16], [1600, 100], False]]}",
+    "negative sizes": "{**said, 'tensors': [['float32', [-8, 16], [16, 1], False]]}",
+    "no flag": "{**said, 'mutates': 'perhaps'}",
+    "text": "'x' * 500000",
+    "nothing": "None",
+}
+TAKE_OVER = """
+import sys
+program = sys.modules["kerneldyno.evaluator.runner.problem"]
+honest = program._Server.do_answer
+def do_answer(self, order):
+    said = honest(self, order)
+    return {lie}
+program._Server.do_answer = do_answer
+"""
+
+
+@pytest.fixture(scope="module")
+def own_judge() -> Iterator[Judge]:
+    with Judge("--reference-seconds", "3") as judge:
+        yield judge
+
+
+def asked(before: str = "", returned: str = RIGHT, answer: str = RIGHT, body: str = "pass") -> dict[str, Any]:
+    return request(
+        CANDIDATE.format(returned=answer),
+        reference_code=REFERENCE.format(before=before, body=body, returned=returned),
+        backend="torch",
+        provenance_policy="PROVENANCE_POLICY_LABEL",
+        **limits(),
+    )
+
+
+def outcome(judge: Judge, **changes: str) -> str:
+    result = judge.evaluate(asked(**changes))
+    return str(result["outcome"])
+
+
+def test_operators_of_the_same_name_do_not_meet(own_judge: Judge) -> None:
+    doubles, triples = (OPERATOR.format(factor=factor) for factor in (2, 3))
+    call = "torch.ops.kdseq.scale(x)"
+    assert outcome(own_judge, before=doubles, returned=call, answer="x * 2") == "CORRECT"
+    assert outcome(own_judge, before=triples, returned=call, answer="x * 3") == "CORRECT"
+    assert outcome(own_judge, before=doubles, returned=call, answer="x + x") == "CORRECT"
+    assert outcome(own_judge, before=doubles, returned=call, answer="x * 3") == "INCORRECT"
+
+
+def test_lanes_of_one_problem_ask_it_one_after_the_other(own_judge: Judge) -> None:
+    many = [asked("# many lanes\n", answer=WRONG if number % 3 == 2 else RIGHT) for number in range(9)]
+    for each in many:
+        each["run_performance"] = True
+    outcomes = [each["outcome"] for each in own_judge.evaluate_together(*many)]
+    assert outcomes == ["CORRECT", "CORRECT", "INCORRECT"] * 3
+
+
+@pytest.mark.parametrize("name", DISTURBANCES)
+def test_references_cannot_disturb_each_other(own_judge: Judge, name: str) -> None:
+    disturbing = asked(f"# {name}\n{DISTURBANCES[name]}\n")
+    quiet = f"# beside {name}\n"
+    verdicts = {"right": "CORRECT", "wrong": "INCORRECT"}
+    plain = {"right": asked(quiet), "wrong": asked(quiet, answer=WRONG)}
+    own_judge.evaluate(disturbing)  # what it says of itself is its own affair
+    assert {kind: own_judge.evaluate(each)["outcome"] for kind, each in plain.items()} == verdicts, "after it"
+    _, *together = own_judge.evaluate_together(disturbing, *plain.values(), asked(quiet + "# anew\n"))
+    assert [each["outcome"] for each in together] == ["CORRECT", "INCORRECT", "CORRECT"], "beside it"
+
+
+@pytest.mark.parametrize("name", DEATHS)
+def test_a_reference_that_ends_its_process_costs_only_itself(own_judge: Judge, name: str) -> None:
+    body, said = DEATHS[name]
+    pid = own_judge.process.pid
+    result = own_judge.evaluate(asked(f"# {name}\n", body=body))
+    assert result["outcome"] == "REFERENCE_ERROR", result["message"]
+    assert said in result["message"]
+    assert outcome(own_judge, before=f"# after one that {name}\n") == "CORRECT"
+    assert outcome(own_judge, before=f"# after one that {name}\n", answer=WRONG) == "INCORRECT"
+    assert own_judge.process.poll() is None
+    assert own_judge.process.pid == pid
+
+
+def test_a_reference_that_dies_under_one_kind_of_stress_is_judged_without_it(own_judge: Judge) -> None:
+    body = "import os\n        if float(x.abs().max()) > 30: os._exit(9)"
+    assert outcome(own_judge, before="# dies of large numbers\n", body=body) == "CORRECT"
+    assert outcome(own_judge, before="# dies of large numbers\n", body=body, answer=WRONG) == "INCORRECT"
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_process_that_was_taken_over_spoils_its_own_problem_only(own_judge: Judge, name: str) -> None:
+    result = own_judge.evaluate(asked(f"# {name}\n" + TAKE_OVER.format(lie=LIES[name])))
+    assert result["outcome"] == "REFERENCE_ERROR", result["message"]
+    assert own_judge.process.poll() is None
+
+
+def test_no_reference_is_a_module_of_the_judge_and_none_sees_a_candidate(own_judge: Judge) -> None:
+    looks = (
+        "import gc, os, sys\n"
+        "seen = repr(sys.argv) + repr(dict(os.environ)) + open('/proc/self/cmdline').read()\n"
+        "seen += ''.join(each for each in gc.get_objects() if isinstance(each, str) and len(each) < 1 << 16)\n"
+        "assert 'MARK' + 'ER' not in seen\n"
+    )
+    wanted = asked(looks)
+    wanted["kernel_code"] += "\n# MARKER of the candidate\n"
+    assert own_judge.evaluate(wanted)["outcome"] == "CORRECT"
+    with open(f"/proc/{own_judge.process.pid}/maps") as maps:
+        assert "reference.py" not in maps.read()
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(
+    "said",
+    [
+        None,
+        [],
+        {},
+        {"symbol": 3},
+        {"symbol": "M", "instantiate": 1},
+        {"symbol": "M", "instantiate": True, "init_args": {"load": 3}},
+        {"symbol": "M", "instantiate": True, "init_args": [], "init_kwargs": {"dict": []}, "init_seed": -1},
+        {"symbol": "M", "instantiate": True, "init_args": [], "init_kwargs": {"dict": []}, "init_seed": 10**400},
+    ],
+)
+def test_a_malformed_description_is_refused(said: Any) -> None:
+    with pytest.raises(told.MalformedError):
+        told.read_about(said)
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(
+    ("said", "most"),
+    [
+        (3, 1 << 30),
+        ([3], 1 << 30),
+        ([["float32", [4], [2], False]], 1 << 30),
+        ([["float32", [1 << 20], [1], False]], 1 << 20),
+        ([["__builtins__", [4], [1], False]], 1 << 30),
+        ([["float32", [4], [1], False]] * 20_000, 1 << 30),
+    ],
+)
+def test_malformed_tensors_are_refused(said: Any, most: int) -> None:
+    with pytest.raises(told.MalformedError):
+        told.read_specs(said, most)
