@@ -159,10 +159,15 @@ def test_a_reference_that_ends_its_process_costs_only_itself(own_judge: Judge, n
     assert own_judge.process.pid == pid
 
 
-def test_a_reference_that_dies_under_one_kind_of_stress_is_judged_without_it(own_judge: Judge) -> None:
-    body = "import os\n        if float(x.abs().max()) > 30: os._exit(9)"
-    assert outcome(own_judge, before="# dies of large numbers\n", body=body) == "CORRECT"
-    assert outcome(own_judge, before="# dies of large numbers\n", body=body, answer=WRONG) == "INCORRECT"
+@pytest.mark.parametrize("bound", [30, 5])
+def test_a_reference_that_dies_under_stress_is_judged_without_it(own_judge: Judge, bound: int) -> None:
+    body = f"import os\n        if float(x.abs().max()) > {bound}: os._exit(9)"
+    before = f"# dies of numbers above {bound}\n"
+    right, wrong = (asked(before, body=body, answer=answer) for answer in (RIGHT, WRONG))
+    for each in (right, wrong):
+        each["stress_inputs"] = True
+    assert own_judge.evaluate(right)["outcome"] == "CORRECT"
+    assert own_judge.evaluate(wrong)["outcome"] == "INCORRECT"
 
 
 @pytest.mark.parametrize("name", LIES)

@@ -162,6 +162,14 @@ class RunningProblem(ABC):
         return False
 
     @property
+    def deaths(self) -> int:
+        """How often its reference has ended its process."""
+        return 0
+
+    def pardon(self) -> None:  # noqa: B027  (there may be no process that can die)
+        """Do not count the last death: the judge had asked for what no reference need bear."""
+
+    @property
     def is_given_up(self) -> bool:
         """True if its reference has ended its process so often that none is made any more."""
         return False

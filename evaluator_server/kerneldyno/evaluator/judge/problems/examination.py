@@ -166,7 +166,11 @@ def _hold(
         for candidate in candidates:
             if kind == "signs" and not candidate.signed:
                 continue
+            deaths = problem.deaths
             this = _borne(problem, spec, device, found, candidate, limits)
+            if problem.deaths > deaths:
+                problem.pardon()  # it is judged without this kind
+                break
             if this is None:
                 continue
             # Mutants are made of two draws. The second draw's noise is not needed.

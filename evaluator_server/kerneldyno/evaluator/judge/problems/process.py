@@ -281,6 +281,14 @@ class ProblemProcess(RunningProblem):
         return self._question.locked() or self._waiting > 0
 
     @property
+    def deaths(self) -> int:
+        """See RunningProblem."""
+        return self._deaths
+
+    def pardon(self) -> None:
+        self._deaths -= 1
+
+    @property
     def is_given_up(self) -> bool:
         """See RunningProblem."""
         return self._deaths > _REBIRTHS
