@@ -20,6 +20,7 @@ from kerneldyno.v1.evaluation_pb2 import Case, DeviceSelector, Tolerance
 from kerneldyno.v1.scheduler_service_pb2 import EvaluateOnceRequest, EvaluateRequest
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 from tests.e2e.e2e_harness import REFERENCE, metric, outcome, page, request
+from tests.waiting import eventually
 
 #: Time limits in seconds of an answer to bad input. PATIENT is for large messages and for work that must run first.
 PROMPT = 10.0
@@ -273,8 +274,8 @@ async def test_a_reference_is_at_fault(services: LocalServices, what: str) -> No
     assert not result.correct
 
 
-async def test_a_reference_that_kills_the_judge_is_at_fault_alone(services: LocalServices) -> None:
-    """Other candidates of the same device are judged again, and their clients do not notice."""
+async def test_a_reference_that_kills_its_process_is_at_fault_alone(services: LocalServices) -> None:
+    """The judge goes on; other candidates of the same device, and their clients, do not notice."""
     before = page(services.evaluator["metrics"])
     deadly = REFERENCE.replace("return x * 2 + 1", "import ctypes; ctypes.string_at(0)")
     bodies = [request(f"neighbour-{number}", "time.sleep(0.2)") for number in range(8)]
@@ -287,9 +288,13 @@ async def test_a_reference_that_kills_the_judge_is_at_fault_alone(services: Loca
     assert {id: outcome(result) for id, result in results.items()} == {
         body.id: "CORRECT" for body in bodies if body.id != "deadly"
     }
-    restarts = "kerneldyno_judge_restarts_total"
-    after = page(services.evaluator["metrics"])
-    assert metric(after, restarts, cause="reference") == metric(before, restarts, cause="reference") + 1
+    restarts, ends = "kerneldyno_judge_restarts_total", "kerneldyno_problem_ends_total"
+
+    def has_died() -> bool:
+        return metric(page(services.evaluator["metrics"]), ends, how="died") > metric(before, ends, how="died")
+
+    await eventually(has_died, what="the end of a problem's process in the metrics")
+    assert metric(page(services.evaluator["metrics"]), restarts) == metric(before, restarts)
     services.check()
 
 

@@ -232,6 +232,13 @@ class Judge:
             if frame.get("attempt") == token and frame["op"] == operation:
                 return frame
 
+    def next_stats(self) -> dict[str, Any]:
+        """Return the next statistics. The judge sends them once a second."""
+        while (frame := self._next())["op"] != "stats":
+            self.frames.append(frame)
+        self.stats = frame
+        return frame
+
     def evaluate(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Evaluate one candidate and return its result."""
         result: dict[str, Any] = self.wait_for(self.submit(asked), "result")["result"]
