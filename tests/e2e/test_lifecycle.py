@@ -169,6 +169,7 @@ async def test_a_client_killed_in_mid_stream_disturbs_nobody(cluster: tuple[Serv
 @pytest.mark.alone  # these limits hold only on a machine that does nothing else
 async def test_a_caller_that_goes_away_frees_the_lane(cluster: tuple[Service, Service]) -> None:
     front, back = cluster
+    await collect(front.address, [request("known", "pass")])  # the problem's process is born, and stays
     await eventually(lambda: running(back) == 0, what="an idle evaluator")
     await asyncio.sleep(2)  # judges report their counters every second
     before = killed(back)

@@ -143,11 +143,11 @@ async def test_mixed_candidates_get_their_verdicts_and_leave_nothing(services: L
     assert all(result.correct == (outcome(result) == "CORRECT") for result in results.values())
     assert all(result.speedup > 0 for result in results.values() if result.correct)
 
-    # No process and no memory is left. Processes of references that were timed stay for a while.
+    # No process and no memory is left. Processes of problems stay for two minutes.
     _, evaluator = main_processes(services)
     limit = sum(family.values())
     await eventually(
-        lambda: len(descendants(evaluator.pid)) <= limit, what="only spares among the evaluator's processes"
+        lambda: len(descendants(evaluator.pid)) <= limit, 180, what="only spares among the evaluator's processes"
     )
     family_after, resident_after = await settled(services)
     assert family_after == family
