@@ -159,7 +159,7 @@ def test_a_reference_that_ends_its_process_costs_only_itself(own_judge: Judge, n
     assert own_judge.process.pid == pid
 
 
-@pytest.mark.parametrize("bound", [30, 5])
+@pytest.mark.parametrize("bound", [30, 12, 6])  # nominal draws are below; of some kinds chance decides
 def test_a_reference_that_dies_under_stress_is_judged_without_it(own_judge: Judge, bound: int) -> None:
     body = f"import os\n        if float(x.abs().max()) > {bound}: os._exit(9)"
     before = f"# dies of numbers above {bound}\n"

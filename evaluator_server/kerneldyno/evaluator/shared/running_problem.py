@@ -166,8 +166,12 @@ class RunningProblem(ABC):
         """How often its reference has ended its process."""
         return 0
 
-    def pardon(self) -> None:  # noqa: B027  (there may be no process that can die)
-        """Do not count the last death: the judge had asked for what no reference need bear."""
+    def pardon(self, deaths: int) -> bool:
+        """Do not count deaths after the first `deaths`: the judge had asked for what no reference need bear.
+
+        Return whether there were any.
+        """
+        return False
 
     @property
     def is_given_up(self) -> bool:

@@ -15,6 +15,7 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 
 from ...shared import tree
 from ...shared.enums import OutputReuse, Precision
+from ...shared.reference_failure import ReferenceFailure
 from ..comparison.evidence import Comparison, Mismatch
 from ..comparison.fingerprint import Fingerprint
 from ..problems import stress, trial
@@ -115,9 +116,17 @@ async def _draw(
     Draw again if the answer is larger than there is room for, since its size may depend on the inputs.
     """
     for left in reversed(range(_REDRAWS)):
-        current = await problems.execute(
-            lambda: built.prepare(candidate.spec, candidate.device, number, kind, candidate.stage_inputs)
-        )
+        deaths = built.problem.deaths
+        try:
+            current = await problems.execute(
+                lambda: built.prepare(candidate.spec, candidate.device, number, kind, candidate.stage_inputs)
+            )
+        except ReferenceFailure as failure:
+            if kind is None or failure.lacked_memory:
+                raise
+            if built.problem.pardon(deaths):
+                built.examination.drop(kind.kind)
+            return None
         fits = candidate.has_room(current) or (kind is None and not left)  # or else the call says what is wrong
         if fits and (kind is None or built.examination.can_tell(current.expected)):
             current.stress = kind

@@ -75,6 +75,10 @@ class Examination:
 
         return change
 
+    def drop(self, kind: str) -> None:
+        """Forget a kind of stress that the reference does not bear after all."""
+        self.held = [each for each in self.held if each.kind != kind]
+
     def can_tell(self, expected: Expected) -> bool:
         """Return True if the reference's noise is known on stressed inputs wherever it is known on nominal ones."""
         return all(leaf.noise_known for leaf, known in zip(expected.leaves, self.noise_known, strict=False) if known)
@@ -167,15 +171,13 @@ def _hold(
             if kind == "signs" and not candidate.signed:
                 continue
             deaths = problem.deaths
-            this = _borne(problem, spec, device, found, candidate, limits)
-            if problem.deaths > deaths:
-                problem.pardon()  # it is judged without this kind
-                break
-            if this is None:
-                continue
-            # Mutants are made of two draws. The second draw's noise is not needed.
-            other = _stressed(problem, spec, device, found, candidate, this.expected) if passing else this
-            if other is not None:
+            this = other = _borne(problem, spec, device, found, candidate, limits)
+            if this is not None and passing:
+                # Mutants are made of two draws. The second draw's noise is not needed.
+                other = _stressed(problem, spec, device, found, candidate, this.expected)
+            if problem.pardon(deaths):
+                break  # it is judged without this kind
+            if this is not None and other is not None:
                 found.held.append(candidate)
                 passing = surviving(passing, problem, spec, device, this, other, unmade=True)
                 break
@@ -268,7 +270,11 @@ def materials(problem: RunningProblem, this: trial.Trial, other: trial.Trial) ->
         region = this.inputs.master.clone()
         for view, tensor in zip(tree.views(region, this.inputs.specs), tensors, strict=True):
             small_floats.raw(view).copy_(small_floats.raw(small_floats.narrowed(tensor, view.dtype)))
-        return _plain(problem.answer(0, this.inputs.structure, this.inputs.specs, region, this.seed).values)
+        deaths = problem.deaths
+        try:
+            return _plain(problem.answer(0, this.inputs.structure, this.inputs.specs, region, this.seed).values)
+        finally:
+            problem.pardon(deaths)
 
     return Material(
         _plain(this.inputs.tensors()),

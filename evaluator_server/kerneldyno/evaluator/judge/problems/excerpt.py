@@ -125,6 +125,14 @@ class Excerpted(RunningProblem):
     def held_bytes(self) -> int:
         return self._problem.held_bytes
 
+    @property
+    def deaths(self) -> int:
+        """See RunningProblem."""
+        return self._problem.deaths
+
+    def pardon(self, deaths: int) -> bool:
+        return self._problem.pardon(deaths)
+
 
 def find(
     problem: RunningProblem,

@@ -285,8 +285,10 @@ class ProblemProcess(RunningProblem):
         """See RunningProblem."""
         return self._deaths
 
-    def pardon(self) -> None:
-        self._deaths -= 1
+    def pardon(self, deaths: int) -> bool:
+        has_died = self._deaths > deaths
+        self._deaths = min(self._deaths, deaths)
+        return has_died
 
     @property
     def is_given_up(self) -> bool:
