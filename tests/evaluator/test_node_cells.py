@@ -124,7 +124,7 @@ async def test_a_judge_that_dies_in_a_reference_blames_it_and_the_others_run_aga
         guilty = b.start("reference begin", f"touch {go}", "die 11")
         blamed = await result_of(guilty, b.node)
         assert (blamed.outcome, blamed.attempts) == (REFERENCE_ERROR, 1)
-        assert blamed.message == "the reference killed the judge: signal 11 (SIGSEGV)"
+        assert blamed.message == "the judge died while it parsed the candidate's source: signal 11 (SIGSEGV)"
         assert blamed.reference_error.message == blamed.message
         assert blamed.environment.torch_version == "0.fake"
         assert blamed.HasField("compiled")

@@ -245,7 +245,7 @@ class Service:
         finally:
             self._lanes.pop(attempt, None)
         if not await self._device_is_sound():
-            self._broken.set()  # the server blames the attempt whose reference was running, and runs the others again
+            self._broken.set()  # the server runs these attempts again in a new judge
             return
         result.environment.CopyFrom(self._environment(self._device.describe()))
         self._send(frames.result(attempt, result))

@@ -170,7 +170,7 @@ class _Server:
 
     def _give(self, tensors: Sequence[torch.Tensor], *, keep_layout: bool = False) -> wire.Frame:
         """Put tensors into the outbox if they fit, and describe them."""
-        specs = [_spec(tensor, keep_layout=keep_layout) for tensor in tensors]
+        specs = [tree.describe(tensor, keep_layout=keep_layout) for tensor in tensors]
         outbox = self._arenas.get(OUTBOX)
         stored = outbox is not None and tree.layout(specs)[1] <= outbox.numel()
         if stored:
@@ -182,10 +182,6 @@ class _Server:
     def _store(self, tensors: Sequence[torch.Tensor], specs: Sequence[tree.TensorSpec]) -> None:
         store(tensors, specs, self._arenas[OUTBOX])
         self._device.synchronize()
-
-
-def _spec(tensor: torch.Tensor, *, keep_layout: bool = False) -> tree.TensorSpec:
-    return tree.describe(tensor, keep_layout=keep_layout)
 
 
 def _described(error: BaseException) -> wire.Frame:

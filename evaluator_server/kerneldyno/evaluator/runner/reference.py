@@ -1,6 +1,6 @@
-"""A reference in its own runner, built in the same way as in the judge. Only this file of `runner` imports toolkits.
+"""A reference in its own runner, built in the same way as in its problem's process (`problem.py`), to be timed.
 
-References are trusted, and no candidate ever runs in this process. It is a runner like a candidate's (same zygote,
+No candidate ever runs in this process. It is a runner like a candidate's (same zygote,
 sandbox, allocator and loop), so that the times of reference and candidate are comparable.
 """
 

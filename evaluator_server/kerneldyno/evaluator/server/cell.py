@@ -154,8 +154,8 @@ class Cell:
         self._owner = owner
         self._metrics = metrics
         self._running: dict[str, Attempt] = {}
-        #: Attempts whose reference the judge is executing, and since when.
-        self._in_reference: dict[str, float] = {}
+        #: Attempts whose source the judge is parsing, and since when: all of theirs that can still harm it.
+        self._parsed: dict[str, float] = {}
         #: Results that are held back for _KILLED_SECONDS.
         self._held: dict[str, asyncio.TimerHandle] = {}
         #: When each running attempt was cancelled.
@@ -294,8 +294,8 @@ class Cell:
         if judge not in ends:
             return _Death("protocol", "the judge closed its control socket")
         how = describe_exit(ends[judge])
-        if len(self._in_reference) == 1:
-            return _Death("reference", f"the reference killed the judge: {how}", *self._in_reference)
+        if len(self._parsed) == 1:
+            return _Death("reference", f"the judge died while it parsed the candidate's source: {how}", *self._parsed)
         return _Death("judge", f"the judge died: {how}{_last_output(judge)}")
 
     async def _watch(self) -> _Death:
@@ -307,14 +307,14 @@ class Cell:
             limit = self.settings.reference_seconds
             if not self.ready and now - started > _START_SECONDS:
                 return _Death("start", f"the judge was not ready within {_START_SECONDS:g} s")
-            if self._in_reference:
-                token, since = min(self._in_reference.items(), key=lambda item: item[1])
+            if self._parsed:
+                token, since = min(self._parsed.items(), key=lambda item: item[1])
                 if now - since > limit:
-                    text = f"the reference, or measuring its precision, took longer than {limit:g} s"
+                    text = f"parsing the candidate's source took longer than {limit:g} s"
                     return _Death("reference_timeout", f"{text}; an evaluator's --reference-timeout allows more", token)
             if any(now - since > _CANCEL_SECONDS + limit for since in self._cancelled.values()):
                 return _Death("silent", "the judge did not end a cancelled attempt in time")
-            if self._running and not self._in_reference and now - self._last_frame > _SILENCE_SECONDS:
+            if self._running and not self._parsed and now - self._last_frame > _SILENCE_SECONDS:
                 return _Death("silent", f"the judge sent nothing for {_SILENCE_SECONDS:g} s")
 
     async def _read(self, reader: asyncio.StreamReader) -> _Death | None:
@@ -342,9 +342,9 @@ class Cell:
                     self._show_running()
             case "reference":
                 if frame["state"] == "end":
-                    self._in_reference.pop(frame["attempt"], None)
+                    self._parsed.pop(frame["attempt"], None)
                 elif frame["attempt"] in self._running:
-                    self._in_reference[frame["attempt"]] = self._last_frame
+                    self._parsed[frame["attempt"]] = self._last_frame
             case "result":
                 self._result(frame["attempt"], messages.unpack(pb.EvalResult, frame["result"]))
             case "stats":
@@ -367,7 +367,7 @@ class Cell:
             # exit, _watch ends it, because the attempt counts as cancelled and gets no result.
             self._cancelled.setdefault(token, self._last_frame)
             return
-        self._in_reference.pop(token, None)
+        self._parsed.pop(token, None)
         if attempt and result.runtime_error.signal == signal.SIGKILL:
             later = asyncio.get_running_loop().call_later(_KILLED_SECONDS, self._accept, token, result)
             self._held[token] = later
@@ -377,7 +377,7 @@ class Cell:
     def _accept(self, token: str, result: pb.EvalResult) -> None:
         self._useful = True
         attempt = self._running.get(token)
-        for book in (self._running, self._in_reference, self._cancelled, self._held):
+        for book in (self._running, self._parsed, self._cancelled, self._held):
             book.pop(token, None)
         self._show_running()
         if attempt is not None:
@@ -386,9 +386,9 @@ class Cell:
 
     def _settle(self, death: _Death) -> None:
         """Give the guilty attempt its verdict and return the others to the node."""
-        lost, suspects = list(self._running.values()), set(self._in_reference) if death.cause == "judge" else set()
+        lost, suspects = list(self._running.values()), set(self._parsed) if death.cause == "judge" else set()
         self._running.clear()
-        self._in_reference.clear()
+        self._parsed.clear()
         self._cancelled.clear()
         for later in self._held.values():
             later.cancel()

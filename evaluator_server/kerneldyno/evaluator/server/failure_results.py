@@ -1,4 +1,4 @@
-"""Results that the server writes itself when no judge can: infrastructure failures and references that are to blame.
+"""Results that the server writes itself when no judge can: infrastructure failures, and sources that ended the judge.
 
 They say nothing about the candidate. All other results come from the judge.
 """
@@ -27,7 +27,7 @@ def cancelled() -> pb.EvalResult:
 
 
 def reference_error(kind: str, detail: str) -> pb.EvalResult:
-    """Return the result of a reference that ended the judge. `kind` is "JudgeDied" or "Timeout"."""
+    """Return the result of an attempt whose source ended the judge that parsed it. `kind`: "JudgeDied", "Timeout"."""
     evidence = pb.ExceptionEvidence(stage="reference", type=kind, message=detail)
     return pb.EvalResult(
         outcome=pb.EvalResult.REFERENCE_ERROR,

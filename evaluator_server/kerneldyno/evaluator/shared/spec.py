@@ -98,7 +98,7 @@ class TimedForm:
 
     @property
     def has_other_kernels(self) -> bool:
-        """Return True if what is timed launches other kernels than the reference in the judge does."""
+        """Return True if what is timed launches other kernels than the reference in its problem's process does."""
         return self.is_compiled or bool(self.baseline_code)
 
     def key(self) -> str:
