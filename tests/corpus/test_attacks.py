@@ -62,7 +62,7 @@ def test_what_attacks_name_of_the_evaluator_is_there() -> None:
     for module, attribute in named:
         found = importlib.import_module(module)
         assert not attribute or hasattr(found, attribute) or importlib.util.find_spec(f"{module}.{attribute}"), module
-    assert {"compare", "_compare_leaf", "_structural_difference"} <= set(vars(compare))  # S15
+    assert {"compare", "_compare_leaf", "difference"} <= set(vars(compare))  # S15
     assert hasattr(handle, "RunnerStartError")  # E18
     assert hasattr(toolkits, "ReferenceFailure")
 

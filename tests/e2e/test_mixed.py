@@ -143,7 +143,7 @@ async def test_mixed_candidates_get_their_verdicts_and_leave_nothing(services: L
     assert all(result.correct == (outcome(result) == "CORRECT") for result in results.values())
     assert all(result.speedup > 0 for result in results.values() if result.correct)
 
-    # No process and no memory is left. Processes of problems stay for two minutes.
+    # No process and no memory is left. Processes of problems stay for a while.
     _, evaluator = main_processes(services)
     limit = sum(family.values())
     await eventually(

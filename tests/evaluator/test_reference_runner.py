@@ -15,7 +15,8 @@ pytestmark = pytest.mark.alone
 
 TWIN = REFERENCE.replace("class Model(", "class ModelNew(")
 #: True where a reference is timed: in a runner, and not in the judge.
-IN_RUNNER = "__import__('os').environ.get('USER') == 'candidate'"
+#: True where a reference is timed, and not in the process that answers for its problem.
+IN_RUNNER = "'runner/problem.py' not in ''.join(__import__('traceback').format_stack())"
 
 
 def timed(judge: Judge, reference: str = REFERENCE, kernel: str = TWIN, **changes: Any) -> dict[str, Any]:

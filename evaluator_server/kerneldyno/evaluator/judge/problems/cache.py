@@ -36,7 +36,7 @@ _log = logging.getLogger("kerneldyno.judge")
 #: Most processes of problems that are kept, for how many seconds after their last use, and their limit as a share of the
 #: device's memory. Each holds its model's parameters, also in float64.
 _KEPT = 32
-_KEPT_SECONDS = 120.0
+_KEPT_SECONDS = {"cuda": 120.0, "cpu": 20.0}  # a process without a context is made quickly
 _KEPT_SHARE = 1 / 8
 #: Most problems that are known. What is known stays when the process ends.
 _MOST_KNOWN = 256
@@ -237,7 +237,7 @@ class Problems:
 
     async def expire(self) -> None:
         """End the processes of problems that nobody has asked for a while."""
-        since = time.monotonic() - _KEPT_SECONDS
+        since = time.monotonic() - _KEPT_SECONDS[self.device.kind]
         for built in list(self._built.values()):
             if not built.users and built.problem.is_alive and built.problem.last_asked < since:
                 await built.problem.rest()

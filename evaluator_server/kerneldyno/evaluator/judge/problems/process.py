@@ -331,7 +331,10 @@ class ProblemProcess(RunningProblem):
         return self._heed(answer, stage)
 
     async def _exchange(self, order: wire.Frame, stage: str = "build") -> wire.Frame:
-        """Send an order and return its answer. If there is none, end the process. Raises ReferenceFailure."""
+        """Send an order and return its answer. If there is none, end the process.
+
+        Raises ReferenceFailure, and RunnerStartError if the process was killed from outside.
+        """
         runner = self._runner
         assert runner is not None
         self.last_asked = time.monotonic()
@@ -344,6 +347,9 @@ class ProblemProcess(RunningProblem):
             raise await self._dead(stage, TimeoutError(text)) from None
         except RunnerGone:
             report = await runner.gone()
+            if report.lost:  # somebody killed it from outside, which no reference can do
+                await self._end()
+                raise RunnerStartError("the process of the problem was killed") from None
             if report.out_of_memory:
                 text = f"the reference needs more than {self.bounds.host_bytes >> 20} MiB of host memory"
                 raise await self._dead(stage, MemoryError(text)) from None
