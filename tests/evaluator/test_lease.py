@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
+from collections.abc import AsyncIterator
 from typing import Any, cast
 
 from kerneldyno.evaluator.judge.runners.handle import Runner
@@ -76,26 +78,34 @@ async def test_in_a_timing_a_problem_works_only_while_the_side_that_is_timed_is_
     assert not is_timed()
 
 
-async def test_one_who_is_timed_lets_another_lane_finish_with_the_problem_but_nobody_else_is_timed() -> None:
+async def test_who_is_to_be_timed_waits_for_the_lane_that_has_the_problem_while_that_one_can_go_on() -> None:
     problem, timed, order = Process("problem"), Process("runner"), []
-    lease, done = lease_of(problem, timed), asyncio.Event()
+    lease, question = lease_of(problem, timed), asyncio.Lock()
 
-    async def others() -> None:
-        async with lease.work():
-            order.append("finishes")
-        done.set()
+    async def asks() -> None:
+        async with lease.work(), question:
+            async with lease.away(cast(Any, problem)):
+                await asyncio.sleep(0.02)  # the other one waits for the question by then
+            await lease.quiet()  # as before a process is made
+            order.append("asks")
 
     async def next_one() -> None:
+        await asyncio.sleep(0.01)
         async with lease.exclusive(None):
             order.append("next")
 
-    async with lease.exclusive(cast(Any, timed)):
-        waiting = [asyncio.ensure_future(next_one()), asyncio.ensure_future(others())]
-        async with lease.aside(cast(Any, problem)):
-            await done.wait()
-        order.append("is timed")
-    await asyncio.gather(*waiting)
-    assert order == ["finishes", "is timed", "next"]
+    async def is_to_be_timed() -> None:
+        async with lease.exclusive(cast(Any, timed), taking=taken()):
+            order.append("is timed")
+
+    @contextlib.asynccontextmanager
+    async def taken() -> AsyncIterator[None]:
+        async with question:
+            yield
+
+    async with asyncio.timeout(5):
+        await asyncio.gather(asks(), is_to_be_timed(), next_one())
+    assert order == ["asks", "is timed", "next"]
 
 
 async def test_who_is_cancelled_while_a_problem_works_gives_its_turn_back() -> None:

@@ -457,8 +457,7 @@ class Lane:
         context, lease = self._context, self._context.pool.lease
         for tries in range(_BUSY_RETRIES):
             self._enter(pb.STAGE_AWAITING_LEASE)
-            await context.problems.execute(built.problem.wake)  # nobody can make its process while this one is timed
-            async with lease.exclusive(candidate.runner):
+            async with lease.exclusive(candidate.runner, taking=built.problem.taken()):
                 self._stages.enter(pb.STAGE_TIMING)
                 begin = time.monotonic()
                 context.quiet.slowed_from = None

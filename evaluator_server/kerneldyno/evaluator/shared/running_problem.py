@@ -6,6 +6,7 @@ The judge knows problems by this interface only. Behind it the reference runs in
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -181,8 +182,12 @@ class RunningProblem(ABC):
     async def rest(self) -> None:  # noqa: B027  (there may be no process to end)
         """End its process, which holds memory. It is made again when the problem is asked for the next time."""
 
-    def wake(self) -> None:  # noqa: B027  (there may be no process to make)
-        """Make its process, if there is none now. Raises ReferenceFailure, RunnerStartError."""
+    def taken(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """Have it to oneself for a body in which nobody else could go on; make its process if there is none now.
+
+        Raises ReferenceFailure, RunnerStartError.
+        """
+        return contextlib.nullcontext()
 
     def limit(self, nbytes: int) -> None:  # noqa: B027  (there may be no process to limit)
         """Let its process have so many bytes of device memory."""

@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
@@ -38,8 +38,6 @@ P = ParamSpec("P")
 _REBIRTHS = 3
 #: Most of what a process printed that is logged when it dies, in characters.
 _LOG_CHARS = 1000
-#: Seconds for which a lane that is timed waits for another lane to be done with its problem.
-_PATIENCE_SECONDS = 20.0
 #: Smallest arena, and most bytes of input sets that are drawn by one order.
 _LEAST_ARENA_BYTES = 1 << 20
 _DRAWN_AT_ONCE_BYTES = {"cuda": 512 << 20, "cpu": 64 << 20}
@@ -110,6 +108,8 @@ class ProblemProcess(RunningProblem):
         #: Held for one question, which may take several orders: lanes must not mix theirs.
         self._question = asyncio.Lock()
         self._waiting = 0
+        #: True while one lane, which is timed, has it for more than a question.
+        self._is_taken = False
         #: How often its reference has ended it.
         self._deaths = 0
         self._last_death: ReferenceFailure | None = None
@@ -147,10 +147,6 @@ class ProblemProcess(RunningProblem):
         values = self._take(self._ask({"op": "constants"}, "build"))
         with self._suspicion():
             return dict(zip(self._names, map(small_floats.cloned, values), strict=True))
-
-    @_question
-    def wake(self) -> None:
-        pass  # a question makes the process
 
     @_question
     def limit(self, nbytes: int) -> None:
@@ -372,6 +368,17 @@ class ProblemProcess(RunningProblem):
         _log.warning("event=problem_ended deaths=%d detail=%r logs=%r", self._deaths, str(failure)[:300], logs)
         return failure
 
+    @contextlib.asynccontextmanager
+    async def taken(self) -> AsyncIterator[None]:
+        """See RunningProblem."""
+        async with self._question:
+            await self._revive()
+            self._is_taken = True
+            try:
+                yield
+            finally:
+                self._is_taken = False
+
     @contextlib.contextmanager
     def _asking(self) -> Iterator[None]:
         """Have the process to oneself for one question, and make it if there is none.
@@ -379,40 +386,44 @@ class ProblemProcess(RunningProblem):
         Raises ReferenceFailure if its reference has ended it too often, and RunnerStartError.
         """
         require_caller()
+        if is_timed():  # the lane has the problem already: it cannot wait for others, which all stand still
+            assert self._is_taken
+            yield
+            return
         self._wait(self._begin_question())
         try:
             if not self.is_alive:
-                if self._runner is not None:  # it has ended while nobody asked it anything
-                    how = RuntimeError("the reference ended its process between two calls")
-                    self._wait(self._dead("reference", how))
-                if self._last_death is not None and (self.is_given_up or is_timed()):
-                    raise self._last_death
-                if is_timed():
-                    raise RunnerStartError("a problem's process cannot be made while a candidate is timed")
-                self._wait(self._start_away())
+                self._wait(self._revive_away())
             yield
         finally:
             self._loop.call_soon_threadsafe(self._question.release)
 
     async def _begin_question(self) -> None:
-        if not self._question.locked() and not self._waiting:  # then this does not wait
+        if not self.is_asked:  # then this does not wait
             await self._question.acquire()
             return
         self._waiting += 1
         try:
-            async with self._pool.lease.aside(self._runner):
-                # Who is timed must not wait for ever: the other lane may wait for the end of the timing.
-                async with asyncio.timeout(_PATIENCE_SECONDS if is_timed() else None):
-                    await self._question.acquire()
-        except TimeoutError:
-            raise RunnerStartError("another lane was not done with the problem in time") from None
+            async with self._pool.lease.away(None):
+                await self._question.acquire()
         finally:
             self._waiting -= 1
 
-    async def _start_away(self) -> None:
+    async def _revive_away(self) -> None:
         async with self._pool.lease.away(None):
-            await self._end()
-            await self.start()
+            await self._revive()
+
+    async def _revive(self) -> None:
+        """Make the process if there is none. Raises ReferenceFailure, RunnerStartError."""
+        if self.is_alive:
+            return
+        if self._runner is not None:  # it has ended while nobody asked it anything
+            await self._dead("reference", RuntimeError("the reference ended its process between two calls"))
+        if self.is_given_up:
+            assert self._last_death is not None
+            raise self._last_death
+        await self._end()
+        await self.start()
 
     def _heed(self, answer: wire.Frame, stage: str) -> Any:
         if "ok" in answer:

@@ -53,9 +53,10 @@ class Lease:
 
     @contextlib.asynccontextmanager
     async def away(self, problem: Runner | None) -> AsyncIterator[None]:
-        """Give up the turn for the body, in which the caller waits for a problem's process; then take it again.
+        """Give up the turn for the body, in which the caller waits for a problem; then take it again.
 
-        Who is timed does not give it up: the process works while the side that is timed is stopped.
+        `problem` is the process that it waits for, if there is one. Who is timed does not give the turn up: the process
+        works while the side that is timed is stopped.
         """
         if _is_timed.get():
             assert problem is not None
@@ -72,21 +73,6 @@ class Lease:
             await _uninterrupted(self._lock.acquire())
 
     @contextlib.asynccontextmanager
-    async def aside(self, problem: Runner | None) -> AsyncIterator[None]:
-        """Give up the turn for the body, in which the caller waits for another lane to be done with a problem.
-
-        Who is timed gives it up as well, because the other lane needs it; nobody else can be timed meanwhile.
-        """
-        async with contextlib.AsyncExitStack() as stack:
-            if _is_timed.get() and problem is not None:
-                await stack.enter_async_context(self._in_place_of_the_holder(problem))
-            self._lock.release()
-            try:
-                yield
-            finally:
-                await _uninterrupted(self._lock.acquire())
-
-    @contextlib.asynccontextmanager
     async def _in_place_of_the_holder(self, problem: Runner) -> AsyncIterator[None]:
         holder = self._holder if self._holder is not None and not self._holder.stands_still else None
         if holder is not None:
@@ -100,9 +86,15 @@ class Lease:
                 holder.resume()
 
     @contextlib.asynccontextmanager
-    async def exclusive(self, holder: Runner | None) -> AsyncIterator[None]:
-        """Hold the device for the body. All runners except `holder` are stopped."""
-        async with self._timing, self._lock:
+    async def exclusive(
+        self, holder: Runner | None, taking: contextlib.AbstractAsyncContextManager[None] | None = None
+    ) -> AsyncIterator[None]:
+        """Hold the device for the body. All runners except `holder` are stopped.
+
+        `taking` is entered when nobody else can be timed any more, but everything still runs: it may wait for lanes that
+        need the judge's turn.
+        """
+        async with self._timing, taking or contextlib.nullcontext(), self._lock:
             self._quiet.clear()
             self._holder = holder
             token = _is_timed.set(True)
