@@ -28,7 +28,9 @@ FINDING = re.compile(r"^\| `([A-Z]\d\d)` \|", re.MULTILINE)
 #: In the code that reports findings, each id is a string constant.
 ID_IN_CODE = re.compile(r'"([A-Z]\d\d)"')
 CATALOGUE = [
-    f"{group}{number:02}" for group, last in (("T", 30), ("S", 36), ("E", 23)) for number in range(1, last + 1)
+    f"{group}{number:02}"
+    for group, last in (("T", 30), ("S", 36), ("E", 24), ("R", 15))
+    for number in range(1, last + 1)
 ]
 
 

@@ -1,7 +1,7 @@
 """The attack corpus: candidates that try to cheat, the outcomes that a judge may give each, and whether it did.
 
-A corpus is a folder with `attacks/`, `honest/`, `wrong/` (candidates) and `problems/` (their references). A candidate
-file begins with a docstring that ends in `key: value` lines: its reference and the outcomes that are acceptable. It may
+A corpus is a folder with `attacks/`, `honest/`, `wrong/` (candidates) and `problems/` (their references). Attacks may also be
+references, which an honest candidate answers. A file begins with a docstring that ends in `key: value` lines: its reference and the outcomes that are acceptable. It may
 list variants, which are candidates as well (kerneldyno.cli.corpus_variants).
 `kerneldyno selftest` runs the attacks against a running service; tests/corpus/judge_corpus.py runs everything
 against one judge.
@@ -49,7 +49,7 @@ _TITLE_ID = re.compile(r"[A-Z][0-9]{2}[^:]*:\s*")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One candidate of the corpus and the contents of its header."""
+    """One candidate of the corpus, or one hostile reference, and the contents of its header."""
 
     #: The file that it is in; others may be in the same one.
     path: Path
@@ -70,6 +70,8 @@ class Entry:
     request: dict[str, Any] = field(default_factory=dict)
     #: Id of a finding that the result must have; empty for none.
     finding: str = ""
+    #: If the file is a hostile reference, in place of `problem`'s: the candidate that answers it.
+    answer: Path | None = None
 
     @property
     def address(self) -> str:
@@ -174,6 +176,7 @@ def _entry(path: Path, name: str, source: str) -> Entry:
         honest=_existing(root / "honest", keys["honest"], where) if "honest" in keys else None,
         request=request,
         finding=keys.get("finding", ""),
+        answer=_existing(root / "honest", keys["answer"], where) if "answer" in keys else None,
     )
 
 
@@ -185,9 +188,12 @@ def _problems(root: Path) -> Path:
 
 def request(entry: Entry, kind: str, **changes: Any) -> EvalRequest:
     """Return the request that evaluates `entry` on a device of that kind ("cuda" or "cpu")."""
+    reference, candidate = entry.problem.read_text(encoding="utf-8"), entry.source
+    if entry.answer is not None:
+        reference, candidate = entry.source, read(entry.answer).source
     fields = {
-        "reference_code": entry.problem.read_text(encoding="utf-8"),
-        "kernel_code": entry.source,
+        "reference_code": reference,
+        "kernel_code": candidate,
         "backend": entry.backend,
         "timeout": _STAGE_SECONDS,
         **_EFFORT[kind],

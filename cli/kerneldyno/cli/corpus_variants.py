@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 #: Keys of a header, in their order.
-KEYS = ("problem", "backend", "outcome", "honest", "devices", "request", "finding")
+KEYS = ("problem", "answer", "backend", "outcome", "honest", "devices", "request", "finding")
 _ABOVE = "# Above is "
 _FIRST = re.compile(r"# Above is (\w+)\. Variants, with what differs:")
 _HEADING = re.compile(r"# (\w+): (\S.*)")
