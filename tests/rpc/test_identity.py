@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from google.protobuf import descriptor_pb2, descriptor_pool, duration_pb2
+from google.protobuf import descriptor_pb2, descriptor_pool, duration_pb2, message_factory
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -318,22 +318,26 @@ def test_fields_of_a_newer_contract_are_told_apart() -> None:
     assert digest(nested) != digest(effective(good()))
 
 
-def test_a_field_that_nobody_decided_about_is_refused() -> None:
-    """A new field of the contract is refused until kerneldyno.rpc.identity includes or excludes it."""
+def test_a_new_field_belongs_to_the_work_and_none_of_an_unknown_type_is_left_out() -> None:
+    """Two requests that differ in a new field are two pieces of work, until NOT_THE_WORK says that they are one."""
     file = descriptor_pb2.FileDescriptorProto(name="grown.proto", package="grown", syntax="proto3")
     message = file.message_type.add(name="Request")
     for number, name in enumerate(("old", "new"), start=1):
         message.field.add(name=name, number=number, type="TYPE_STRING", label="LABEL_OPTIONAL")
+    strange = file.message_type.add(name="Strange")
+    strange.field.add(name="bits", number=1, type="TYPE_FIXED64", label="LABEL_OPTIONAL")
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)  # type: ignore[no-untyped-call]
     grown = pool.FindMessageTypeByName("grown.Request")  # type: ignore[no-untyped-call]
-    identity.Form(grown, {"old": identity.TEXT}, excluded={"new"})
-    with pytest.raises(TypeError, match="new"):
-        identity.Form(grown, {"old": identity.TEXT})
-    with pytest.raises(TypeError, match="old"):
-        identity.Form(grown, {"old": identity.TEXT}, excluded={"new", "old"})
+    request = message_factory.GetMessageClass(grown)
+    one, other = request(old="a", new="b"), request(old="a", new="c")
+    assert identity.Form(grown).write(one) != identity.Form(grown).write(other)
+    left_out = identity.Form(grown, excluded={"new"})
+    assert left_out.write(one) == left_out.write(other) != b""
     with pytest.raises(TypeError, match="gone"):
-        identity.Form(grown, {"old": identity.TEXT, "gone": identity.TEXT}, excluded={"new"})
+        identity.Form(grown, excluded={"gone"})
+    with pytest.raises(TypeError, match="bits"):
+        identity.Form(pool.FindMessageTypeByName("grown.Strange"))  # type: ignore[no-untyped-call]
 
 
 # Properties of requests with random fields.

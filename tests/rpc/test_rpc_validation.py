@@ -118,7 +118,7 @@ def test_what_is_within_the_limits_passes(request_: pb.EvalRequest) -> None:
         (simple(backward=True), "backward", "kernel_simple"),
         (simple(module_mode=pb.MODULE_MODE_EVAL), "module_mode", "kernel_simple"),
         (good(module_mode=99), "module_mode", "MODULE_MODE_TRAIN"),
-        (good(baselines=[9]), "reference_backend", "9"),
+        (good(baselines=[9]), "baselines", "9"),
         (good(baselines=[0]), "baselines", "no baseline"),
         (good(baselines=[2, 3, 2]), "baselines", "twice"),
         (good(baselines=[1]), "baselines", "in any case"),

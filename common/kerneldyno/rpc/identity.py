@@ -25,7 +25,7 @@ version tag.
 Numbers are big-endian. A field is set when protobuf's presence says so: an optional field that was given, or any other
 field that differs from its default. A value of no bytes (a message without fields) counts as not set, and so does the
 default of a limit that is newer than the form. Because defaults are left out, digests stay the same when the contract
-grows. Pure.
+grows. A field that is added belongs to the identity, unless NOT_THE_WORK names it. Pure.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ import struct
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
@@ -88,29 +89,53 @@ def _newer_duration(default_seconds: int) -> _Rule:
     return b"t", lambda value: b"" if (written := _duration(value)) == default else written
 
 
-TEXT: _Rule = (b"s", _text)
-INTEGER: _Rule = (b"i", _integer)
-DOUBLE: _Rule = (b"d", _double)
-DURATION: _Rule = (b"t", _duration)
-MAP: _Rule = (b"p", _map)
-TEXTS: _Rule = (b"x", _texts)
-ENUMS: _Rule = (b"e", lambda values: b"".join(map(_integer, values)))
+_SCALAR = (b"i", _integer)
+#: Rules of types that are no messages, and of lists of them.
+_RULES: dict[int, _Rule] = {
+    FieldDescriptor.TYPE_STRING: (b"s", _text),
+    FieldDescriptor.TYPE_DOUBLE: (b"d", _double),
+    **dict.fromkeys(
+        (
+            *(FieldDescriptor.TYPE_BOOL, FieldDescriptor.TYPE_ENUM),
+            *(FieldDescriptor.TYPE_INT32, FieldDescriptor.TYPE_UINT32),
+            *(FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_UINT64),
+        ),
+        _SCALAR,
+    ),
+}
+_LIST_RULES: dict[int, _Rule] = {
+    FieldDescriptor.TYPE_STRING: (b"x", _texts),
+    FieldDescriptor.TYPE_ENUM: (b"e", lambda values: b"".join(map(_integer, values))),
+}
 
 
 class Form:
-    """The canonical form of one message type: which of its fields belong to the identity, and how they are written.
+    """The canonical form of one message type: all its fields but some, each written as its type says.
+
+    Args:
+        descriptor: The type.
+        excluded: Fields that do not belong to the identity.
+        special: Rules of fields that are not written as their type says.
 
     Raises:
-        TypeError: a field of `descriptor` is neither included nor excluded, or both, or does not exist. Anyone who adds
-            a field to the contract must decide which it is.
+        TypeError: a field is named that does not exist, or one has a type that has no rule yet.
     """
 
-    def __init__(self, descriptor: Descriptor, included: Mapping[str, _Rule], excluded: Collection[str] = ()) -> None:
-        undecided = {field.name for field in descriptor.fields} ^ (included.keys() | set(excluded))
-        undecided |= included.keys() & set(excluded)
-        if undecided:
-            raise TypeError(f"{descriptor.full_name}: decide whether {', '.join(sorted(undecided))} identify the work")
-        self._rules = {field.number: included.get(field.name) for field in descriptor.fields}
+    def __init__(
+        self, descriptor: Descriptor, excluded: Collection[str] = (), special: Mapping[str, _Rule] | None = None
+    ) -> None:
+        special = special or {}
+        fields = descriptor.fields_by_name
+        if unknown := (set(excluded) | special.keys()) - set(fields.keys()):
+            raise TypeError(f"{descriptor.full_name} has no {', '.join(sorted(unknown))}")
+        described = DescriptorProto()
+        descriptor.CopyToProto(described)
+        self._rules = {
+            field.number: None
+            if field.name in excluded
+            else special.get(field.name) or _rule(field, fields[field.name].message_type)
+            for field in described.field
+        }
 
     def write(self, message: Message) -> bytes:
         """Return the fields of `message`, without a version tag."""
@@ -127,18 +152,26 @@ class Form:
             parts.append(_unknown(unknown))
         return b"".join(parts)
 
-    def one(self) -> _Rule:
-        """Return the rule for a field that holds one such message."""
-        return b"m", self.write
+    def write_all(self, messages: Collection[Message]) -> bytes:
+        """Return the fields of each of `messages`."""
+        written = [self.write(message) for message in messages]
+        return b"".join(_length(len(data)) + data for data in written)
 
-    def several(self) -> _Rule:
-        """Return the rule for a field that holds a list of such messages."""
 
-        def write_all(messages: Collection[Message]) -> bytes:
-            written = [self.write(message) for message in messages]
-            return b"".join(_length(len(data)) + data for data in written)
-
-        return b"l", write_all
+def _rule(field: FieldDescriptorProto, message: Descriptor | None) -> _Rule:
+    """Return how a field is written; `message` is the type of one that holds messages."""
+    is_list = field.label == FieldDescriptorProto.LABEL_REPEATED
+    if message is None:
+        if rule := (_LIST_RULES if is_list else _RULES).get(field.type):
+            return rule
+        raise TypeError(f"{field.name}: there is no rule for fields of type {field.type} yet")
+    if message.full_name == "google.protobuf.Duration":
+        return b"t", _duration
+    if message.GetOptions().map_entry:
+        return b"p", _map
+    special = _NEWER.get(message.full_name)
+    form = Form(message, special=special)
+    return (b"l", form.write_all) if is_list else (b"m", form.write)
 
 
 def _unknown(fields: Any) -> bytes:
@@ -150,85 +183,13 @@ def _unknown(fields: Any) -> bytes:
     return b"".join(parts)
 
 
-REQUEST = Form(
-    pb.EvalRequest.DESCRIPTOR,
-    {
-        "reference_code": TEXT,
-        "kernel_code": TEXT,
-        "entry_point": TEXT,
-        "backend": TEXT,
-        "toolkit": TEXT,
-        "num_correct_trials": INTEGER,
-        "num_perf_trials": INTEGER,
-        "num_warmup": INTEGER,
-        "tolerance": Form(
-            pb.Tolerance.DESCRIPTOR, {"preset": INTEGER, "atol": DOUBLE, "rtol": DOUBLE, "matched_share": DOUBLE}
-        ).one(),
-        "allowed_precision": INTEGER,
-        "reference_backend": INTEGER,
-        "launch_mode": INTEGER,
-        "timing_precision": DOUBLE,
-        "candidate_device_memory_bytes": INTEGER,
-        "timeouts": Form(
-            pb.StageTimeouts.DESCRIPTOR,
-            {
-                "load_timeout": DURATION,
-                "compile_timeout": DURATION,
-                "correctness_timeout": DURATION,
-                "timing_timeout": DURATION,
-                "build_timeout": _newer_duration(DEFAULT_BUILD_SECONDS),
-            },
-        ).one(),
-        "device": Form(
-            pb.DeviceSelector.DESCRIPTOR,
-            {
-                "kind": TEXT,
-                "model": TEXT,
-                "min_memory_bytes": INTEGER,
-                "node_labels": MAP,
-                "min_devices": INTEGER,
-            },
-        ).one(),
-        "run_performance": INTEGER,
-        "enable_profiling": INTEGER,
-        "cases_code": TEXT,
-        "cases": Form(pb.Case.DESCRIPTOR, {"inputs_json": TEXT, "expected_json": TEXT, "name": TEXT}).several(),
-        "stress_inputs": INTEGER,
-        "provenance_policy": INTEGER,
-        "output_reuse": INTEGER,
-        "profile_level": INTEGER,
-        "sanitize": INTEGER,
-        "memory_errors": INTEGER,
-        "code_listing": INTEGER,
-        "stress_kinds": ENUMS,
-        "precision": INTEGER,
-        "backward": INTEGER,
-        "module_mode": INTEGER,
-        "workloads": Form(pb.Workload.DESCRIPTOR, {"name": TEXT, "value_json": TEXT}).several(),
-        "workloads_time": DURATION,
-        "baselines": ENUMS,
-        "library_baselines": Form(pb.LibraryBaseline.DESCRIPTOR, {"name": TEXT, "code": TEXT}).several(),
-        "salt": TEXT,
-        "kernel_files": Form(pb.CandidateFile.DESCRIPTOR, {"path": TEXT, "content": TEXT}).several(),
-        "build_flags": Form(pb.BuildFlags.DESCRIPTOR, {"cuda": TEXTS, "cpp": TEXTS, "libraries": TEXTS}).one(),
-    },
-    excluded=NOT_THE_WORK,
-)
-
-ENVIRONMENT = Form(
-    pb.Environment.DESCRIPTOR,
-    {
-        "device_model": TEXT,
-        "driver_version": TEXT,
-        "torch_version": TEXT,
-        "triton_version": TEXT,
-        "cuda_version": TEXT,
-        "python_version": TEXT,
-        "kerneldyno_version": TEXT,
-        "triton_interpreter": INTEGER,
-    },
-    excluded={"node_id", "device"},  # two identical nodes are one environment
-)
+#: Rules of fields of messages within requests that are newer than the form, by the message's name.
+_NEWER: dict[str, Mapping[str, _Rule]] = {
+    pb.StageTimeouts.DESCRIPTOR.full_name: {"build_timeout": _newer_duration(DEFAULT_BUILD_SECONDS)}
+}
+REQUEST = Form(pb.EvalRequest.DESCRIPTOR, excluded=NOT_THE_WORK)
+# Two identical nodes are one environment.
+ENVIRONMENT = Form(pb.Environment.DESCRIPTOR, excluded={"node_id", "device"})
 
 
 def digest(request: pb.EvalRequest) -> bytes:

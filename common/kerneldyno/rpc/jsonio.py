@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from google.protobuf import json_format
+from google.protobuf.descriptor import EnumDescriptor
 
 from kerneldyno.rpc.profiles import asks_for_profile, decides_about_profile
 from kerneldyno.rpc.validation import STAGE_TIMEOUT_FIELDS
@@ -112,12 +113,15 @@ def _timeouts(value: Any) -> Any:
     raise ValueError("timeouts: give an object of stage limits, or one number of seconds for all stages")
 
 
-def _enum(prefix: str) -> Callable[[Any], Any]:
-    """Return a converter that accepts names without prefix and capitals: "high" for PRIORITY_HIGH."""
+def _enum(described: EnumDescriptor) -> Callable[[Any], Any]:
+    """Return a converter that accepts names without prefix and capitals: "high" for PRIORITY_HIGH; also in a list."""
+    prefix = described.values[0].name.removesuffix("UNSPECIFIED")
 
     def convert(value: Any) -> Any:
         if isinstance(value, bool):  # protobuf would take it for the number 0 or 1
             raise ValueError(f"{str(value).lower()} is not a name; give one such as {prefix}...")
+        if isinstance(value, list):
+            return [convert(each) for each in value]
         if not isinstance(value, str):
             return value
         name = value.strip().upper().replace("-", "_")
@@ -126,7 +130,7 @@ def _enum(prefix: str) -> Callable[[Any], Any]:
     return convert
 
 
-_preset = _enum("PRESET_")
+_preset = _enum(pb.Tolerance.Preset.DESCRIPTOR)
 
 
 def _tolerance(value: Any) -> Any:
@@ -139,14 +143,6 @@ def _tolerance(value: Any) -> Any:
     if isinstance(value, Mapping) and "preset" in value:
         return {**value, "preset": _preset(value["preset"])}
     return value
-
-
-def _stress_kinds(value: Any) -> Any:
-    return [_enum("STRESS_KIND_")(kind) for kind in value] if isinstance(value, list) else value
-
-
-def _baselines(value: Any) -> Any:
-    return [_enum("REFERENCE_BACKEND_")(each) for each in value] if isinstance(value, list) else value
 
 
 def _library_baselines(value: Any) -> Any:
@@ -193,29 +189,15 @@ def _kernel_files(value: Any) -> Any:
 
 
 _CONVERT: dict[str, Callable[[Any], Any]] = {
+    **{field.name: _enum(field.enum_type) for field in pb.EvalRequest.DESCRIPTOR.fields if field.enum_type},
     "timeouts": _timeouts,
     "total_timeout": lambda value: _duration(value, "total_timeout"),
     "client_grace": lambda value: _duration(value, "client_grace"),
-    "priority": _enum("PRIORITY_"),
-    "allowed_precision": _enum("PRECISION_"),
-    "precision": _enum("PRECISION_"),
-    "module_mode": _enum("MODULE_MODE_"),
-    "reference_backend": _enum("REFERENCE_BACKEND_"),
-    "launch_mode": _enum("LAUNCH_MODE_"),
-    "speedup_kind": _enum("SPEEDUP_KIND_"),
-    "provenance_policy": _enum("PROVENANCE_POLICY_"),
-    "output_reuse": _enum("OUTPUT_REUSE_"),
-    "profile_level": _enum("PROFILE_LEVEL_"),
-    "sanitize": _enum("SANITIZE_"),
-    "memory_errors": _enum("MEMORY_ERRORS_"),
-    "code_listing": _enum("CODE_LISTING_"),
-    "stress_kinds": _stress_kinds,
     "tolerance": _tolerance,
     "device": _device,
     "cases": _cases,
     "kernel_files": _kernel_files,
     "workloads": _workloads,
-    "baselines": _baselines,
     "library_baselines": _library_baselines,
     "workloads_time": lambda value: _duration(value, "workloads_time"),
 }
