@@ -223,6 +223,15 @@ def test_bytes_that_differ_are_a_label(judge: Judge) -> None:
     assert result["correctness"]["deterministic"] is False
 
 
+def test_bytes_that_differ_are_wrong_where_that_is_asked_for(judge: Judge) -> None:
+    made = "self.own = getattr(self, 'own', None) or torch.Generator(x.device).manual_seed(5)"
+    end = "y *= 1 + 1e-6 * torch.rand(y.shape, generator=self.own, device=y.device)"
+    result = judged(judge, kernel(body=made, end=end), require_deterministic=True)
+    assert result["outcome"] == "INCORRECT"
+    assert (result["incorrect"]["kind"], result["incorrect"]["trial"]) == ("not deterministic", -3)
+    assert judged(judge, kernel(), require_deterministic=True)["outcome"] == "CORRECT"
+
+
 def test_random_numbers_under_the_calls_seed_are_the_same_again(judge: Judge) -> None:
     result = judged(judge, kernel(end="y *= 1 + 1e-6 * torch.rand_like(y)"))
     assert result["outcome"] == "CORRECT", result["message"]

@@ -95,6 +95,7 @@ CHANGES: dict[str, Callable[[pb.EvalRequest], object]] = {
     "output_reuse": lambda r: setattr(r, "output_reuse", pb.OUTPUT_REUSE_REJECT),
     "profile_level": lambda r: setattr(r, "profile_level", pb.PROFILE_LEVEL_COUNTERS),
     "sanitize": lambda r: setattr(r, "sanitize", pb.SANITIZE_WINNERS),
+    "require_deterministic": lambda r: setattr(r, "require_deterministic", True),
     "memory_errors": lambda r: setattr(r, "memory_errors", pb.MEMORY_ERRORS_LABEL),
     "code_listing": lambda r: setattr(r, "code_listing", pb.CODE_LISTING_SASS),
     "stress_kinds": lambda r: r.stress_kinds.append(pb.STRESS_KIND_ROWS),

@@ -167,6 +167,10 @@ _OPTIONS = (
         _one_of("label", "reject"),
     ),
     _Option(
+        *("require_deterministic", "--require-deterministic/--allow-nondeterministic", bool, None),
+        "Whether a right candidate is wrong if a repeated call gives other bytes. Default: it is a label.",
+    ),
+    _Option(
         *("code_listing", "--listing", str, "none|ptx|sass|all"),
         "Which code of a correct candidate's kernels to return. Default none.",
         _one_of("none", "ptx", "sass", "all"),

@@ -600,6 +600,7 @@ class EvalRequest(_message.Message):
     SANITIZE_FIELD_NUMBER: _builtins.int
     MEMORY_ERRORS_FIELD_NUMBER: _builtins.int
     CODE_LISTING_FIELD_NUMBER: _builtins.int
+    REQUIRE_DETERMINISTIC_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The caller's name for this request, 1 to 200 printable characters, unique within the caller's client id. Results
     carry it. If the same id is sent again with the same body, the answer is the same result; with another body it is
@@ -724,6 +725,10 @@ class EvalRequest(_message.Message):
     code_listing: Global___CodeListing.ValueType
     """What comes back of the code of a correct candidate's kernels. UNSPECIFIED means CODE_LISTING_NONE. Registers, spills
     and shared memory come back in any case.
+    """
+    require_deterministic: _builtins.bool
+    """Whether a right candidate is INCORRECT if a second call on the same inputs, under the same seed, gives other bytes
+    (CorrectnessReport.deterministic). Sums by atomics usually do.
     """
     @_builtins.property
     def tolerance(self) -> Global___Tolerance:
@@ -866,10 +871,11 @@ class EvalRequest(_message.Message):
         sanitize: Global___Sanitize.ValueType = ...,
         memory_errors: Global___MemoryErrors.ValueType = ...,
         code_listing: Global___CodeListing.ValueType = ...,
+        require_deterministic: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "build_flags", b"build_flags", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "client_grace", b"client_grace", "device", b"device", "enable_profiling", b"enable_profiling", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "run_performance", b"run_performance", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "total_timeout", b"total_timeout", "trace_context", b"trace_context", "workloads_time", b"workloads_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "allowed_precision", b"allowed_precision", "backend", b"backend", "backward", b"backward", "baselines", b"baselines", "build_flags", b"build_flags", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "cases", b"cases", "cases_code", b"cases_code", "client_grace", b"client_grace", "code_listing", b"code_listing", "device", b"device", "enable_profiling", b"enable_profiling", "entry_point", b"entry_point", "id", b"id", "kernel_code", b"kernel_code", "kernel_files", b"kernel_files", "labels", b"labels", "launch_mode", b"launch_mode", "library_baselines", b"library_baselines", "memory_errors", b"memory_errors", "module_mode", b"module_mode", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "output_reuse", b"output_reuse", "precision", b"precision", "priority", b"priority", "profile_level", b"profile_level", "provenance_policy", b"provenance_policy", "reference_backend", b"reference_backend", "reference_code", b"reference_code", "run_performance", b"run_performance", "salt", b"salt", "sanitize", b"sanitize", "skip_cache", b"skip_cache", "speedup_kind", b"speedup_kind", "stress_inputs", b"stress_inputs", "stress_kinds", b"stress_kinds", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "toolkit", b"toolkit", "total_timeout", b"total_timeout", "trace_context", b"trace_context", "workloads", b"workloads", "workloads_time", b"workloads_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "allowed_precision", b"allowed_precision", "backend", b"backend", "backward", b"backward", "baselines", b"baselines", "build_flags", b"build_flags", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "cases", b"cases", "cases_code", b"cases_code", "client_grace", b"client_grace", "code_listing", b"code_listing", "device", b"device", "enable_profiling", b"enable_profiling", "entry_point", b"entry_point", "id", b"id", "kernel_code", b"kernel_code", "kernel_files", b"kernel_files", "labels", b"labels", "launch_mode", b"launch_mode", "library_baselines", b"library_baselines", "memory_errors", b"memory_errors", "module_mode", b"module_mode", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "output_reuse", b"output_reuse", "precision", b"precision", "priority", b"priority", "profile_level", b"profile_level", "provenance_policy", b"provenance_policy", "reference_backend", b"reference_backend", "reference_code", b"reference_code", "require_deterministic", b"require_deterministic", "run_performance", b"run_performance", "salt", b"salt", "sanitize", b"sanitize", "skip_cache", b"skip_cache", "speedup_kind", b"speedup_kind", "stress_inputs", b"stress_inputs", "stress_kinds", b"stress_kinds", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "toolkit", b"toolkit", "total_timeout", b"total_timeout", "trace_context", b"trace_context", "workloads", b"workloads", "workloads_time", b"workloads_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__candidate_device_memory_bytes: _TypeAlias = _typing.Literal["candidate_device_memory_bytes"]  # noqa: Y015
     _WhichOneofArgType__candidate_device_memory_bytes: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes"]  # noqa: Y015
@@ -3229,8 +3235,8 @@ class CorrectnessReport(_message.Message):
     matched_share: _builtins.float
     """With PRESET_MATCHED_SHARE: the smallest share of right elements over all compared outputs. Absent otherwise."""
     deterministic: _builtins.bool
-    """True if a second call on the same inputs, under the same seed, gave the same bytes. A label; the reference's own
-    calls may differ as well. Absent if that was not tried, because something was wrong before.
+    """True if a second call on the same inputs, under the same seed, gave the same bytes. A label, unless
+    `require_deterministic` is true; the reference's own calls may differ as well. Absent if that was not tried, because something was wrong before.
     """
     def __init__(
         self,
@@ -3283,7 +3289,8 @@ class IncorrectEvidence(_message.Message):
     """Which leaf of the output, for example "output" or "output[1]"; "inputs" or "memory" for those two kinds of errors."""
     kind: _builtins.str
     """Kind of the error: "values", "precision", "shape", "dtype", "structure", "non-finite", "input mutated", "output
-    overwritten", or "memory" if the candidate broke a rule of memory and its outputs were right.
+    overwritten"; if the outputs were right, "memory" if the candidate broke a rule of memory, and "not deterministic" if
+    a repeated call gave other bytes and `require_deterministic` is true.
     """
     detail: _builtins.str
     """One sentence with the details, for example "shape (32, 64), expected (64, 32)"."""

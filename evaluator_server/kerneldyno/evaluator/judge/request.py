@@ -86,6 +86,7 @@ def _checks(request: pb.EvalRequest) -> ChecksSpec:
         output_reuse=enums.OutputReuse(request.output_reuse or enums.OutputReuse.LABEL),
         provenance_policy=enums.ProvenancePolicy(request.provenance_policy or enums.ProvenancePolicy.REJECT_DECOYS),
         memory_errors=enums.MemoryErrors(request.memory_errors or enums.MemoryErrors.REJECT),
+        require_deterministic=request.require_deterministic,
     )
 
 

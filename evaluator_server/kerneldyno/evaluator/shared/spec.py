@@ -186,6 +186,8 @@ class ChecksSpec:
     provenance_policy: ProvenancePolicy = ProvenancePolicy.REJECT_DECOYS
     #: What a broken rule of memory means.
     memory_errors: MemoryErrors = MemoryErrors.REJECT
+    #: Whether a repeated call must give the same bytes.
+    require_deterministic: bool = False
 
 
 @dataclass(frozen=True, slots=True)

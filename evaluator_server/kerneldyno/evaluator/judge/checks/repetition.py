@@ -1,8 +1,8 @@
 """Repetition: one call once more on the same inputs, with guard zones around what the candidate allocates in it.
 
 It shows whether the same inputs and the same seed give the same bytes, and whether the candidate writes outside its
-tensors. Bytes that differ are a label, unless the second answer is wrong. A write outside is wrong, or a finding, as
-the request says. Called by the lane when all trials are right, before anything is timed.
+tensors. Bytes that differ are a label, unless the second answer is wrong or the request asks for equal ones. A write outside
+is wrong, or a finding, as the request says. Called by the lane when all trials are right, before anything is timed.
 
 Guard zones are the harness's work, in the candidate's process: a candidate that takes its harness over can hide a
 broken zone, and gains nothing else. Writes to the judge's own memory around the inputs are seen by the judge itself, in
@@ -66,6 +66,10 @@ async def repeat(candidate: Candidate, built: BuiltProblem, checked: Checked, pr
                 record.deterministic = False
                 raise wrong(candidate, built, None, _REPEATED_CALL, comparison)
     record.deterministic = again == answer
+    if not record.deterministic and candidate.spec.checks.require_deterministic:
+        evidence = "a second call on the same inputs, under the same seed, gave other bytes"
+        mismatch = Mismatch("output", "not deterministic", evidence)
+        raise Finished(verdict.incorrect(mismatch, _REPEATED_CALL, record.report(), record.findings))
     if broken and record.outside is None:
         record.outside = _REPEATED_CALL, "; ".join(map(str, broken))
     if record.outside is not None:
