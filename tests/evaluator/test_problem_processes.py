@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+import torch
 
 from kerneldyno.evaluator.judge.problems import told
+from kerneldyno.evaluator.judge.problems.process import ProblemProcess
 from tests.evaluator.judge_harness import Judge, limits, request
 
 REFERENCE = """
@@ -192,6 +196,24 @@ def test_no_reference_is_a_module_of_the_judge_and_none_sees_a_candidate(own_jud
 
 
 @pytest.mark.pure
+def test_problems_fetch_their_constants_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One waits for its turn while it asks for them, which another has that comes to the same line."""
+    both = threading.Barrier(2, timeout=10)
+
+    def fetch(self: ProblemProcess) -> dict[str, torch.Tensor]:
+        both.wait()
+        return {name: torch.ones(1) for name in self._names}
+
+    monkeypatch.setattr(ProblemProcess, "_fetch_constants", fetch)
+    problems = [object.__new__(ProblemProcess) for _ in range(2)]
+    for problem in problems:
+        problem._names, problem._constants = ["weight"], None
+    with ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(lambda problem: problem.constants, problems))
+    assert [list(each) for each in found] == [["weight"], ["weight"]]
+    assert problems[0].constants is found[0]
+
+
 @pytest.mark.parametrize(
     "said",
     [

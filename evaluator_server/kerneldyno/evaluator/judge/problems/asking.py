@@ -31,9 +31,14 @@ class GivenUpError(Exception):
 
 
 def require_caller() -> None:
-    """Raise GivenUpError if this is the thread of a caller that was cancelled."""
+    """Raise GivenUpError if this is the thread of a caller that was cancelled, and RuntimeError if it is no such thread.
+
+    Who asked in the event loop would wait for ever: the answer comes in that loop.
+    """
     event = _given_up.get(None)
-    if event is not None and event.is_set():
+    if event is None:
+        raise RuntimeError("a problem may be asked in a thread of in_thread() only")
+    if event.is_set():
         raise GivenUpError
 
 

@@ -232,8 +232,9 @@ class Problems:
         Their references may have left work on the device, which ends with them.
         """
         await self.clear()
-        if not built.problem.is_asked:
-            await built.problem.rest()
+        async with self._lease.work():  # with the turn, nobody reads what its last answer was put into
+            if not built.problem.is_asked:
+                await built.problem.rest()
 
     async def expire(self) -> None:
         """End the processes of problems that nobody has asked for a while."""

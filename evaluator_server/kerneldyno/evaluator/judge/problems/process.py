@@ -102,6 +102,7 @@ class ProblemProcess(RunningProblem):
         self.bounds = bounds
         self._lives = lives
         self._runner: Runner | None = None
+        self._constants: Mapping[str, torch.Tensor] | None = None
         #: Bytes of an element of each parameter and buffer, once they were listed.
         self._sizes: dict[str, int] = {}
         self._arenas: dict[int, Arena] = {}
@@ -137,10 +138,15 @@ class ProblemProcess(RunningProblem):
         self.construction_bytes = about.construction_bytes
         self._names = about.constants
 
-    @functools.cached_property
+    @property
     def constants(self) -> Mapping[str, torch.Tensor]:  # type: ignore[override]
-        """See RunningProblem. Asks for them once."""
-        return self._fetch_constants() if self._names else {}
+        """See RunningProblem. Asks for them once.
+
+        This is no cached_property: in Python 3.11 that holds one lock for all problems while it asks for one's constants.
+        """
+        if self._constants is None:
+            self._constants = self._fetch_constants() if self._names else {}
+        return self._constants
 
     @_question
     def _fetch_constants(self) -> Mapping[str, torch.Tensor]:
