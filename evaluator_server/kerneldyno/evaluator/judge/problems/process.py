@@ -120,7 +120,8 @@ class ProblemProcess(RunningProblem):
     async def start(self) -> None:
         """Make the process, and build the problem in it. Raises ReferenceFailure, RunnerStartError."""
         await self._pool.lease.quiet()  # starting a process disturbs timing more than anything else
-        self._runner = await self._pool.spawn(role="problem", memory_bytes=self.bounds.host_bytes)
+        # Nothing is timed in it, so it needs no full queues, and takes its turn among the spares that open the device.
+        self._runner = await self._pool.spawn(full_queues=False, role="problem", memory_bytes=self.bounds.host_bytes)
         self._lives.births += 1
         order = {"op": "build", "problem": self._spec.to_plain(), "seed": self._seed}
         said = self._heed(await self._exchange({**order, "memory_bytes": self.bounds.device_bytes}), "build")
