@@ -1,8 +1,9 @@
 """The attack corpus: candidates that try to cheat, the outcomes that a judge may give each, and whether it did.
 
-A corpus is a folder with `attacks/`, `honest/`, `wrong/` (candidates) and `problems/` (their references). Attacks may also be
-references, which an honest candidate answers. A file begins with a docstring that ends in `key: value` lines: its reference and the outcomes that are acceptable. It may
-list variants, which are candidates as well (kerneldyno.cli.corpus_variants).
+A corpus is a folder with `attacks/`, `honest/`, `wrong/` (candidates) and `problems/` (their references). An attack may also
+be a reference, which an honest candidate answers. A file begins with a docstring that ends in `key: value` lines: its
+reference and the outcomes that are acceptable. It may list variants, which are candidates as well
+(kerneldyno.cli.corpus_variants).
 `kerneldyno selftest` runs the attacks against a running service; tests/corpus/judge_corpus.py runs everything
 against one judge.
 """
