@@ -52,7 +52,10 @@ def sources(*lines: str) -> dict[str, str]:
         (["# counter: x.", "#   finding: S19"], "counter must begin with T15_"),
         (["# T15_counter: x.", "#   finding: S19"], "a candidate in it has the same name; rename the file"),
         (["# T15_a: x."], "T15_a: differs in nothing but its title"),
-        (["# T15_a: x.", "#   outcomes: CORRECT"], "T15_a: unknown key 'outcomes'; choose one of problem, backend"),
+        (
+            ["# T15_a: x.", "#   outcomes: CORRECT"],
+            "T15_a: unknown key 'outcomes'; choose one of problem, answer, backend",
+        ),
         (["# T15_a: x.", "#   - import math"], "lines that begin with 'import math' occur 0 times; copy them as they"),
         (["# T15_a: x.", "#   - if self.calls <= 1:"], "occur 0 times"),  # indentation counts
         (["# T15_a: x.", "#   -", "#   + y"], r"begin with '' occur \d times; add a line beside them to both"),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -103,14 +103,11 @@ async def test_times_of_a_device_that_recovers_when_the_candidate_has_ended_do_n
     timed = Timed(device, judge, slower, ended)
     pool = SimpleNamespace(lease=Lease([]), discard=timed.discard)
 
-    async def execute(work: Callable[[], None]) -> None:
-        work()
-
     async def quieten(_: object) -> None:
         """Nothing runs that could be ended."""
 
-    problems = SimpleNamespace(execute=execute, quieten=quieten)
-    built: Any = SimpleNamespace(problem=SimpleNamespace(wake=lambda: None))
+    problems = SimpleNamespace(quieten=quieten)
+    built: Any = SimpleNamespace(problem=SimpleNamespace(taken=contextlib.nullcontext))
     context = SimpleNamespace(device=device, pool=pool, quiet=judge, problems=problems, busy_seconds=0.0)
     lane = Lane(cast(JudgeContext, context), cast(EvalSpec, None), lambda _: None, cast(Any, None))
 
