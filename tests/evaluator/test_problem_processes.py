@@ -195,7 +195,14 @@ def test_no_reference_is_a_module_of_the_judge_and_none_sees_a_candidate(own_jud
         assert "reference.py" not in maps.read()
 
 
-@pytest.mark.pure
+def test_a_problems_process_has_imported_what_it_needs(own_judge: Judge) -> None:
+    """Each process would import it anew: sympy, which torch wants for the sizes of inputs, takes a quarter of a second."""
+    before = "import sys\nknown = set(sys.modules)"
+    count = "assert len(set(sys.modules) - known) <= 3, sorted(set(sys.modules) - known)[:20]"
+    result = own_judge.evaluate(asked(before=before, body=count))
+    assert result["outcome"] == "CORRECT", result["message"]
+
+
 def test_problems_fetch_their_constants_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """One waits for its turn while it asks for them, which another has that comes to the same line."""
     both = threading.Barrier(2, timeout=10)
@@ -214,6 +221,7 @@ def test_problems_fetch_their_constants_beside_each_other(monkeypatch: pytest.Mo
     assert problems[0].constants is found[0]
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize(
     "said",
     [

@@ -88,9 +88,9 @@ def _import_libraries(kind: str) -> None:
     from . import harness, problem, warden  # noqa: F401
 
     harness.preload(kind)
+    _import_rules_without_memory()
     if kind != "cpu":
         _import_machinery_for_libraries()
-        _import_rules_without_memory()
         for name in (".rehearsal", ".pretended_compiler"):
             importlib.import_module(name, __package__)
     with contextlib.suppress(ImportError):  # otherwise Triton imports its fifty modules at the first launch
@@ -115,10 +115,15 @@ def _import_builder_programs() -> None:
 
 
 def _import_rules_without_memory() -> None:
-    """Have torch import its rules for tensors without memory, which it does when they are first needed."""
+    """Have torch import its rules for tensors without memory, which it does when they are first needed.
+
+    They bring sympy, which takes a quarter of a second. Every problem's process needs them, for the sizes of its inputs.
+    """
+    import numpy.random  # noqa: F401  (seeding would import it in each process)
     import torch
 
     with torch.device("meta"):
+        torch.randn(1)
         made = torch.nn.functional.conv2d(torch.empty(1, 1, 3, 3), torch.empty(1, 1, 3, 3))
         torch.empty_like(made)
 
