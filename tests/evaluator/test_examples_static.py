@@ -108,6 +108,7 @@ def test_only_the_syntax_error_does_not_parse() -> None:
         ast.parse((PROBLEMS / "relu/syntax_error.py").read_text())
 
 
+@pytest.mark.long
 def test_candidates_do_what_their_names_say() -> None:
     harmless = [name for name, row in EXPECTED.items() if not row.get("dangerous") and "device" not in row]
     checked = [*harmless, *(f"shapes/{name}" for name in SHAPE_NAMES)][:: sampling.count(1, 2)]

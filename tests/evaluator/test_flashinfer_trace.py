@@ -240,6 +240,7 @@ def picking(rows: int, picked: int, which: dict[str, Any], **inputs: dict[str, A
     return found
 
 
+@pytest.mark.long
 def test_stored_inputs_beyond_a_workloads_value_are_judged(judge: Judge, tmp_path: Path) -> None:
     """A kernel that reads other rows than the stored ones would be wrong."""
     rows = [(7919 * i) % 500 for i in range(600)]

@@ -27,7 +27,7 @@ def test_no_forged_answer_breaks_the_judge_or_its_verdict(seed: int) -> None:
     assert int(seen["mutated frames"].split(",")[0]) >= frames
     assert "right: CORRECT" in seen["verdicts"]  # a judge that refuses all candidates would prove nothing
     left, growth = seen["judge's descriptors left open, growth of its memory"].removesuffix(" MiB").split(", ")
-    assert int(left) < 8
+    assert int(left) < 20  # each problem's process that is alive has some; a leak has one for each of the frames
     assert int(growth) < 256
 
 

@@ -171,6 +171,7 @@ def test_only_winners_are_examined(judge: Judge) -> None:
     assert not result.HasField("sanitizer")
 
 
+@pytest.mark.long
 def test_a_candidate_that_dies_under_the_tool_keeps_its_verdict(judge: Judge) -> None:
     dies = "import os\nif 'PYTORCH_NO_CUDA_MEMORY_CACHING' in os.environ: os._exit(3)\n"
     result = parse(judge.evaluate(ask(sanitize="SANITIZE_ALL", prologue=dies, memory_errors="MEMORY_ERRORS_LABEL")))
@@ -180,6 +181,7 @@ def test_a_candidate_that_dies_under_the_tool_keeps_its_verdict(judge: Judge) ->
     assert result.outcome == result.CORRECT, result.message
 
 
+@pytest.mark.long
 def test_a_candidate_that_hides_the_report_is_not_finished(judge: Judge) -> None:
     hides = "import os\nopen(os.path.join(os.environ['HOME'], 'quiet'), 'w').close()\n"
     result = parse(judge.evaluate(ask(sanitize="SANITIZE_ALL", prologue=hides)))
@@ -297,6 +299,7 @@ class ModelNew(nn.Module):
 """
 
 
+@pytest.mark.long
 def test_of_several_workloads_the_last_one_is_inspected(judge: Judge) -> None:
     workloads = [{"name": "small", "value_json": "8"}, {"name": "large", "value_json": "64"}]
     changes = {"reference_code": WORKLOADS, "workloads": workloads, "backend": "torch"}
@@ -307,6 +310,7 @@ def test_of_several_workloads_the_last_one_is_inspected(judge: Judge) -> None:
     assert sum(span.stage == pb.STAGE_PROFILING for span in result.stages) == 1
 
 
+@pytest.mark.long
 def test_a_backward_pass_is_inspected_as_well(judge: Judge) -> None:
     changes = {"reference_code": WORKLOADS.replace("(rows)", "()").replace("rows", "8"), "backend": "torch"}
     asked = request(RELU, sanitize="SANITIZE_ALL", memory_errors=LABEL, backward=True, **changes)
@@ -315,6 +319,7 @@ def test_a_backward_pass_is_inspected_as_well(judge: Judge) -> None:
     assert all(run.finished for run in result.sanitizer.runs), result.sanitizer
 
 
+@pytest.mark.long
 def test_cases_without_a_reference_are_inspected(judge: Judge) -> None:
     code = "import torch\ndef double(x):\n    return 2 * x\n"
     cases = "import torch\ndef get_cases():\n    x = torch.ones(4)\n    return [{'inputs': [x], 'expected': 2 * x}]\n"

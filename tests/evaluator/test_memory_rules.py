@@ -115,6 +115,7 @@ def test_a_write_outside_is_wrong_or_a_finding(judge: Judge, name: str) -> None:
     assert labelled["correctness"]["deterministic"]
 
 
+@pytest.mark.long
 def test_writes_of_a_whole_block_too_many_are_seen(judge: Judge) -> None:
     """The output has pages of its own, and what lies behind it in the last one is nobody's."""
     reference = REFERENCE.replace("50, 1010", "4096 * 1024 + 256")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.evaluator.judge_harness import REFERENCE, Judge, limits, request
 
 
+@pytest.mark.long
 def test_a_reference_with_a_backend_of_its_own_is_made_ready_where_it_is_timed(judge: Judge) -> None:
     asked = request(
         REFERENCE.replace("class Model(", "class ModelNew("),

@@ -243,7 +243,8 @@ def test_nothing_at_all(response: str, note: str) -> None:
 
 def test_real_candidates_come_back_byte_for_byte() -> None:
     folder = Path(__file__).parents[2] / "corpus"
-    sources = [entry.source for name in ("honest", "attacks", "wrong") for entry in corpus.entries(folder / name)]
+    entries = [entry for name in ("honest", "attacks", "wrong") for entry in corpus.entries(folder / name)]
+    sources = [entry.source for entry in entries if entry.answer is None]  # the others are references
     assert len(sources) > 700
     for source in sources:
         assert code_of("Sure!\n\n" + fenced(source) + "\nDone.\n" + fenced("x = ModelNew()\n")) == source
