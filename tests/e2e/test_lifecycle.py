@@ -54,8 +54,8 @@ def cluster(strays: set[psutil.Process]) -> Iterator[tuple[Service, Service]]:
         assert back.process.poll() is None
 
 
-def running(back: Service) -> float:
-    return metric(page(back.ready["metrics"]), "kerneldyno_running_attempts")
+def running(back: Service, **labels: str) -> float:
+    return metric(page(back.ready["metrics"]), "kerneldyno_running_attempts", **labels)
 
 
 def waiting(front: Service) -> float:
@@ -175,7 +175,8 @@ async def test_a_caller_that_goes_away_frees_the_lane(cluster: tuple[Service, Se
     before = killed(back)
     async with AsyncClient(front.address, client_id="caller") as client:
         call = asyncio.create_task(client.evaluate_once(request("gone", HANG)))
-        await eventually(lambda: running(back) == 1, what="a running attempt")
+        # It has a runner only once its problem has answered.
+        await eventually(lambda: running(back, stage="compiling") == 1, what="a candidate that is called")
         family = {process.pid for process in descendants(back.process.pid)}
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
