@@ -14,7 +14,6 @@ import gc
 import json
 import socket
 import struct
-import sys
 
 import torch
 import torch.nn as nn

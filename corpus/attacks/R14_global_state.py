@@ -11,7 +11,6 @@ request: {"run_performance": false}
 """
 
 import os
-import random
 import sys
 import warnings
 
@@ -30,7 +29,6 @@ torch.use_deterministic_algorithms(True)
 torch.manual_seed = torch.random.manual_seed = lambda seed: None
 torch.relu = torch.nn.functional.relu = lambda x: x
 torch.allclose = torch.equal = lambda *args, **kwargs: True
-random.seed(0)
 warnings.simplefilter("error")
 os.environ.clear()
 for name in [name for name in sys.modules if name.startswith("kerneldyno.evaluator.judge")]:

@@ -43,6 +43,8 @@ _ALLOWED = {"CORRECT", "INCORRECT", "REJECTED", "RUNTIME_ERROR", "TIMEOUT", "OUT
 _LIMIT_SECONDS = 1.5
 #: Number of evaluations that run at the same time. They mostly wait.
 _AT_ONCE = 8
+#: Runners that wait for a candidate.
+_SPARES = 4
 #: An evaluation that has no result after this many seconds counts as hanging.
 _HANG_SECONDS = 60.0
 #: How proto-JSON writes numbers that are not finite.
@@ -257,7 +259,7 @@ class Fuzzer:
         ours, self._zygote = socket.socketpair()
         sockets = ["--control-fd", str(control.fileno()), "--zygote-fd", str(ours.fileno())]
         # Nothing here enforces a runner's memory limit, and the harness would limit this process.
-        size = ["--spares", "4", "--memory-bytes", str(1 << 44)]
+        size = ["--spares", str(_SPARES), "--memory-bytes", str(1 << 44)]
         life = ["--exit-with-parent", str(os.getpid()), "--device", "cpu:0", "--sandbox", "off"]
         self.judge = subprocess.Popen(
             [sys.executable, "-P", "-m", "kerneldyno.evaluator.judge", *sockets, *size, *life],
@@ -316,11 +318,23 @@ class Fuzzer:
         result: dict[str, Any] = frame["result"]
         return result
 
+    def _await_spares(self) -> None:
+        """Wait until nothing runs and all spares are there, so that their descriptors are counted each time."""
+        while (frame := self._next())["op"] != "stats" or frame["taken"] or frame["spares"] < _SPARES:
+            pass
+
     def run(self, frames: int, only: int | None = None) -> Report:
         """Run evaluations until `frames` mutated frames were sent, or run only the plan with the number `only`."""
         report = Report()
         begin = time.monotonic()
         process = psutil.Process(self.judge.pid)
+        # What stays for later (a problem's process, memory for as many as run at once) is there before anything is counted.
+        for early in range(-98, -98 + _AT_ONCE):
+            self._submit(self._plan_of(early, kind="right", timed=True, first=sys.maxsize))
+        for _ in range(_AT_ONCE):
+            while self._next()["op"] != "result":
+                pass
+        self._await_spares()
         descriptors, memory = process.num_fds(), process.memory_info().rss
         numbers: Iterator[int] = itertools.count() if only is None else iter([only])
         waiting: dict[str, tuple[Plan, float]] = {}
@@ -342,7 +356,7 @@ class Fuzzer:
                 for plan, since in waiting.values():
                     if time.monotonic() - since > _HANG_SECONDS:
                         raise TimeoutError(f"plan {plan.number // 2} hangs: {plan.sent}")
-            # The last runner may end after its result has arrived.
+            self._await_spares()  # the last runner may end after its result has arrived
             report.descriptors_left = max(0, process.num_fds() - descriptors)
             report.memory_growth_bytes = process.memory_info().rss - memory
             epilogue = self._plan_of(-99, kind="right", timed=True, first=sys.maxsize)

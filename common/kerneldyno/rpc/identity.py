@@ -89,7 +89,6 @@ def _newer_duration(default_seconds: int) -> _Rule:
     return b"t", lambda value: b"" if (written := _duration(value)) == default else written
 
 
-_SCALAR = (b"i", _integer)
 #: Rules of types that are no messages, and of lists of them.
 _RULES: dict[int, _Rule] = {
     FieldDescriptor.TYPE_STRING: (b"s", _text),
@@ -100,12 +99,16 @@ _RULES: dict[int, _Rule] = {
             *(FieldDescriptor.TYPE_INT32, FieldDescriptor.TYPE_UINT32),
             *(FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_UINT64),
         ),
-        _SCALAR,
+        (b"i", _integer),
     ),
 }
 _LIST_RULES: dict[int, _Rule] = {
     FieldDescriptor.TYPE_STRING: (b"x", _texts),
     FieldDescriptor.TYPE_ENUM: (b"e", lambda values: b"".join(map(_integer, values))),
+}
+#: Rules of fields that are newer than the form and not written as their type says, by the name of their message.
+_NEWER: dict[str, Mapping[str, _Rule]] = {
+    pb.StageTimeouts.DESCRIPTOR.full_name: {"build_timeout": _newer_duration(DEFAULT_BUILD_SECONDS)}
 }
 
 
@@ -115,18 +118,14 @@ class Form:
     Args:
         descriptor: The type.
         excluded: Fields that do not belong to the identity.
-        special: Rules of fields that are not written as their type says.
 
     Raises:
         TypeError: a field is named that does not exist, or one has a type that has no rule yet.
     """
 
-    def __init__(
-        self, descriptor: Descriptor, excluded: Collection[str] = (), special: Mapping[str, _Rule] | None = None
-    ) -> None:
-        special = special or {}
-        fields = descriptor.fields_by_name
-        if unknown := (set(excluded) | special.keys()) - set(fields.keys()):
+    def __init__(self, descriptor: Descriptor, excluded: Collection[str] = ()) -> None:
+        fields, special = descriptor.fields_by_name, _NEWER.get(descriptor.full_name, {})
+        if unknown := {*excluded, *special} - set(fields.keys()):
             raise TypeError(f"{descriptor.full_name} has no {', '.join(sorted(unknown))}")
         described = DescriptorProto()
         descriptor.CopyToProto(described)
@@ -169,8 +168,7 @@ def _rule(field: FieldDescriptorProto, message: Descriptor | None) -> _Rule:
         return b"t", _duration
     if message.GetOptions().map_entry:
         return b"p", _map
-    special = _NEWER.get(message.full_name)
-    form = Form(message, special=special)
+    form = Form(message)
     return (b"l", form.write_all) if is_list else (b"m", form.write)
 
 
@@ -183,10 +181,6 @@ def _unknown(fields: Any) -> bytes:
     return b"".join(parts)
 
 
-#: Rules of fields of messages within requests that are newer than the form, by the message's name.
-_NEWER: dict[str, Mapping[str, _Rule]] = {
-    pb.StageTimeouts.DESCRIPTOR.full_name: {"build_timeout": _newer_duration(DEFAULT_BUILD_SECONDS)}
-}
 REQUEST = Form(pb.EvalRequest.DESCRIPTOR, excluded=NOT_THE_WORK)
 # Two identical nodes are one environment.
 ENVIRONMENT = Form(pb.Environment.DESCRIPTOR, excluded={"node_id", "device"})

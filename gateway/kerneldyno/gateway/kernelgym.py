@@ -32,7 +32,7 @@ NO_TIME = -1.0
 _SAME = (
     *("reference_code", "kernel_code", "entry_point", "backend", "priority", "timeout"),
     *("kernel_files", "build_flags"),
-    *("profile_level", "sanitize", "memory_errors", "code_listing"),
+    *("profile_level", "sanitize", "memory_errors", "require_deterministic", "code_listing"),
     *("num_correct_trials", "num_perf_trials", "num_warmup", "enable_profiling", "cases", "cases_code"),
 )
 #: Fields without effect: the verdict is the same with any value, and always complete.

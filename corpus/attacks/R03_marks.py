@@ -1,6 +1,6 @@
 """R03: a reference leaves marks for other problems, and looks for theirs.
 
-In its scratch, caches, shared memory, environment and modules. As a second problem, which would find what the first has left.
+In its scratch, caches, shared memory, environment and modules. Another problem of this kind comes after it.
 
 problem: silu_small
 answer: twin_silu_small
@@ -41,8 +41,15 @@ class Model(nn.Module):
 
 
 def get_inputs():
-    return [torch.randn(64, 255)]
+    return [torch.randn(64, 256)]
 
 
 def get_init_inputs():
     return []
+
+
+# Above is R03_leaves_and_finds. Variants, with what differs:
+#
+# R03_leaves_and_finds_again: the same as a second problem, which would find what the first has left.
+#   -     return [torch.randn(64, 256)]
+#   +     return [torch.randn(64, 255)]
