@@ -32,7 +32,7 @@ from typing import Any
 
 import psutil
 
-from kerneldyno.evaluator.runner import harness, problem, profiler
+from kerneldyno.evaluator.runner import harness, profiler
 from kerneldyno.evaluator.shared import wire
 from tests.evaluator.frame_mutations import After, mutate
 from tests.evaluator.judge_harness import limits, pack_request, request, unpacked
@@ -202,8 +202,7 @@ class _Runner:
         with theirs, contextlib.suppress(OSError):
             # The harness closes the memory files after it has mapped them.
             arenas, self._arenas = self._arenas, []
-            program = problem if self._frame["role"] == "problem" else harness
-            program.run(theirs, arenas, self._frame, scratch)
+            harness.run(theirs, arenas, self._frame, scratch)
 
     def _answer(self, order: wire.Frame, ours: socket.socket) -> bool:
         """Execute one order of the judge. Return False if the channel is closed."""

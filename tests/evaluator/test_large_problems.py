@@ -250,7 +250,12 @@ def drawn_by(body: str, cut: tuple[bool, ...]) -> tuple[list[torch.Tensor], int]
     problem: Any = build_local(spec_for("", reference=source).problem, CPU, 1)
     some = Excerpted(problem, Excerpt(10, 40, cut))
     made = problem._problem._problem
-    return [some.draw(0, seed)[1][0] for seed in range(7)], len(made._get_inputs.__globals__["draws"])
+
+    def first(seed: int) -> torch.Tensor:
+        with some.drawn(0, seed) as (_, tensors):
+            return tensors[0]
+
+    return [first(seed) for seed in range(7)], len(made._get_inputs.__globals__["draws"])
 
 
 def test_rows_are_given_once_and_all_of_them_are_drawn_again_only_then() -> None:

@@ -1,4 +1,4 @@
-"""The timing lease and processes of problems: who is stopped, who stays stopped, and who has the judge's turn."""
+"""The timing lease and processes of problems: who is stopped, who stays stopped, and when the judge works."""
 
 from __future__ import annotations
 
@@ -40,30 +40,62 @@ async def test_a_problem_that_has_nothing_to_do_stays_stopped_until_it_is_asked(
         assert not idle.stands_still
 
 
-async def test_a_process_that_is_being_made_counts_as_busy() -> None:
+async def test_a_problem_that_is_being_built_counts_as_busy() -> None:
     channel, control = socket.socketpair()
     with channel, control:
-        assert Runner(channel, control, [], "problem").is_asked
-        assert not Runner(channel, control, [], "runner").is_asked
+        runner = Runner(channel, control, [])
+        assert not runner.is_asked
+        runner.will_run_problem()
+        assert (runner.role, runner.is_asked) == ("problem", True)
 
 
-async def test_who_waits_for_a_problem_gives_others_the_turn_and_gets_it_back() -> None:
-    problem, order = Process("problem"), []
+async def test_pieces_of_work_go_on_side_by_side_and_a_timing_waits_for_all_and_holds_up_the_next() -> None:
+    lease, order = lease_of(), []
+
+    async def works(name: str, seconds: float) -> None:
+        async with lease.work():
+            order.append(f"{name} begins")
+            await asyncio.sleep(seconds)
+            order.append(f"{name} ends")
+
+    async def is_timed() -> None:
+        await asyncio.sleep(0.01)
+        async with lease.exclusive(None):
+            order.append("is timed")
+
+    async def comes_late() -> None:
+        await asyncio.sleep(0.02)
+        await works("late", 0.0)
+
+    async with asyncio.timeout(5):
+        await asyncio.gather(works("long", 0.06), works("short", 0.04), is_timed(), comes_late())
+    assert order == [
+        *("long begins", "short begins", "short ends", "long ends", "is timed"),
+        *("late begins", "late ends"),
+    ]
+
+
+async def test_who_waits_for_a_problem_holds_no_timing_up_and_goes_on_after_it() -> None:
+    problem, order = Process("problem", is_asked=True), []
     lease = lease_of(problem)
 
     async def asks() -> None:
         async with lease.work():
-            order.append("asks")
             async with lease.away(cast(Any, problem)):
                 await asyncio.sleep(0.02)
             order.append("goes on")
 
-    async def works() -> None:
-        async with lease.work():
-            order.append("works")
+    async def is_to_be_timed() -> None:
+        await asyncio.sleep(0.01)
+        async with lease.exclusive(None):
+            await asyncio.sleep(0.04)  # the answer has come by then
+            assert problem.stands_still
+            order.append("is timed")
 
-    await asyncio.gather(asks(), works())
-    assert order == ["asks", "works", "goes on"]
+    async with asyncio.timeout(5):
+        await asyncio.gather(asks(), is_to_be_timed())
+    assert order == ["is timed", "goes on"]
+    assert not problem.stands_still
 
 
 async def test_in_a_timing_a_problem_works_only_while_the_side_that_is_timed_is_stopped() -> None:
@@ -108,7 +140,7 @@ async def test_who_is_to_be_timed_waits_for_the_lane_that_has_the_problem_while_
     assert order == ["asks", "is timed", "next"]
 
 
-async def test_who_is_cancelled_while_a_problem_works_gives_its_turn_back() -> None:
+async def test_who_is_cancelled_while_a_problem_works_holds_no_timing_up() -> None:
     problem = Process("problem")
     lease = lease_of(problem)
 
@@ -120,5 +152,5 @@ async def test_who_is_cancelled_while_a_problem_works_gives_its_turn_back() -> N
     await asyncio.sleep(0.01)
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
-    async with asyncio.timeout(1), lease.work():
+    async with asyncio.timeout(1), lease.exclusive(None):
         pass

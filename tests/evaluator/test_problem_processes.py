@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import threading
+import asyncio
+import functools
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.judge.problems import told
-from kerneldyno.evaluator.judge.problems.process import ProblemProcess
+from kerneldyno.evaluator.judge.problems.process import Bounds, ProblemProcess
+from kerneldyno.evaluator.judge.runners import work
+from kerneldyno.evaluator.judge.runners.lease import Lease
 from tests.evaluator.judge_harness import Judge, limits, request
+
+CPU = open_device("cpu:0")
 
 REFERENCE = """
 import torch
@@ -203,22 +209,76 @@ def test_a_problems_process_has_imported_what_it_needs(own_judge: Judge) -> None
     assert result["outcome"] == "CORRECT", result["message"]
 
 
-def test_problems_fetch_their_constants_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One waits for its turn while it asks for them, which another has that comes to the same line."""
-    both = threading.Barrier(2, timeout=10)
+async def test_problems_fetch_their_constants_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = asyncio.Barrier(2)
 
     def fetch(self: ProblemProcess) -> dict[str, torch.Tensor]:
-        both.wait()
+        work.wait(both.wait())
         return {name: torch.ones(1) for name in self._names}
 
     monkeypatch.setattr(ProblemProcess, "_fetch_constants", fetch)
     problems = [object.__new__(ProblemProcess) for _ in range(2)]
     for problem in problems:
         problem._names, problem._constants = ["weight"], None
-    with ThreadPoolExecutor(2) as threads:
-        found = list(threads.map(lambda problem: problem.constants, problems))
+    async with asyncio.timeout(10):
+        found = await asyncio.gather(*(work.run(functools.partial(getattr, each, "constants")) for each in problems))
     assert [list(each) for each in found] == [["weight"], ["weight"]]
     assert problems[0].constants is found[0]
+
+
+async def test_who_asks_behind_a_lane_that_is_next_holds_no_timing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    lease, order, problem = Lease([]), [], object.__new__(ProblemProcess)
+    problem._question, problem._waiting, problem._is_taken = asyncio.Lock(), 0, False
+    problem._pool = SimpleNamespace(lease=lease)  # type: ignore[assignment]
+    monkeypatch.setattr(ProblemProcess, "is_alive", True)
+
+    async def is_to_be_timed() -> None:
+        async with lease.exclusive(None, taking=problem.taken()):
+            order.append("is timed")
+
+    def asks() -> None:
+        with problem._asking():
+            order.append("asks")
+
+    await problem._question.acquire()
+    lane = asyncio.ensure_future(is_to_be_timed())
+    await asyncio.sleep(0.01)  # it waits for the question now
+    problem._question.release()  # it is next, and has not woken yet
+    async with asyncio.timeout(5):
+        await asyncio.gather(work.execute(lease, asks), lane)
+    assert order == ["is timed", "asks"]
+
+
+async def test_who_is_cancelled_leaves_no_answer_to_the_next_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    lease, problem, said = Lease([]), object.__new__(ProblemProcess), asyncio.Queue[str]()
+
+    class Process:
+        """It answers its orders in turn, each after a while."""
+
+        parked = is_asked = has_ended = False
+
+        async def ask(self, order: dict[str, str], seconds: float) -> dict[str, str]:
+            await asyncio.sleep(0.01)
+            said.put_nowait(order["op"])
+            await asyncio.sleep(0.03)
+            return {"ok": await said.get()}
+
+    problem._question, problem._waiting, problem._is_taken = asyncio.Lock(), 0, False
+    problem._pool = SimpleNamespace(lease=lease)  # type: ignore[assignment]
+    problem._device, problem.bounds = CPU, Bounds(60.0, 1 << 30)
+    problem._runner = Process()  # type: ignore[assignment]
+
+    def asks(what: str) -> Any:
+        with problem._asking():
+            return problem._ask({"op": what}, "reference")
+
+    first = asyncio.ensure_future(work.execute(lease, functools.partial(asks, "first")))
+    await asyncio.sleep(0.02)
+    first.cancel()
+    async with asyncio.timeout(5):
+        assert await work.execute(lease, functools.partial(asks, "second")) == "second"
+    with pytest.raises(asyncio.CancelledError):
+        await first
 
 
 @pytest.mark.pure

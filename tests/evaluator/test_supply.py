@@ -10,10 +10,10 @@ import torch
 
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.judge.memory.footprint import Footprint
-from kerneldyno.evaluator.judge.problems.asking import T
 from kerneldyno.evaluator.judge.problems.cache import BuiltProblem
 from kerneldyno.evaluator.judge.problems.examination import examine
 from kerneldyno.evaluator.judge.problems.trial import prepare
+from kerneldyno.evaluator.judge.runners.work import T
 from kerneldyno.evaluator.judge.timing import supply as supply_module
 from kerneldyno.evaluator.judge.timing.supply import Batch, Supply
 from kerneldyno.evaluator.shared import tree

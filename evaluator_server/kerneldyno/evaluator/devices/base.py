@@ -79,10 +79,6 @@ class Device(ABC):
     def warm_up(self) -> None:
         """Initialise the device in this process, so that no candidate's first call has to."""
 
-    @abstractmethod
-    def attach_thread(self) -> None:
-        """Judge: prepare the calling thread to use the device. It may be called again."""
-
     def divide_memory(self) -> None:  # noqa: B027  (only the CPU shares its memory with the rest of the process)
         """Runner: make what an allocation costs independent of earlier work, from now on."""
 

@@ -39,12 +39,9 @@ class CpuDevice(Device):
     def warm_up(self) -> None:
         # One thread for both reference and candidate: the interpreter has only one, and forked OpenMP pools cause
         # problems.
-        self.attach_thread()
+        torch.set_num_threads(1)
         torch.ones(8).sum().item()
         heap.keep()
-
-    def attach_thread(self) -> None:
-        torch.set_num_threads(1)  # each thread has a number of its own
 
     def divide_memory(self) -> None:
         heap.divide()

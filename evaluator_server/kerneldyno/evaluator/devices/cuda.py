@@ -82,12 +82,9 @@ class CudaDevice(Device):
         return f"{major}.{minor}"
 
     def warm_up(self) -> None:
-        self.attach_thread()
+        torch.cuda.set_device(self.torch_device)
         torch.zeros(1, device=self.torch_device).add_(1)
         self.synchronize()
-
-    def attach_thread(self) -> None:
-        torch.cuda.set_device(self.torch_device)  # without a context, the driver's own calls fail
 
     def describe(self) -> DeviceDescription:
         properties = torch.cuda.get_device_properties(self.torch_device)

@@ -59,8 +59,7 @@ class Beside:
             )
             await session.prepare(context.problems)
             measured = await self.measure(session)
-        async with context.pool.lease.work():
-            session.judge()
+        await context.problems.execute(session.judge)
         paces = [runner.pace / context.hertz for runner in (reference.runner, candidate.runner)]
         return report(record, measured, (paces[0], paces[1]), context.device.kind)
 

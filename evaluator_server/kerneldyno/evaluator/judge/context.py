@@ -31,6 +31,8 @@ class JudgeContext:
     busy_seconds: float = 0.0
     #: Held while Nsight Compute runs: two of them on one device disturb each other.
     counting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    #: Held by the lane that ends processes which are only kept for later, until their memory is free.
+    making_room: asyncio.Lock = field(default_factory=asyncio.Lock)
     #: Cycles of the device's clock per second, measured when the judge started; 1 on a device without such a clock.
     hertz: float = 1.0
     roof: roofline.Roof = field(init=False)

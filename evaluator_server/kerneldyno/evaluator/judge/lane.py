@@ -401,12 +401,12 @@ class Lane:
             own = max(0, context.device.idle_bytes() - judged)
             return own + context.references.idle_bytes + context.problems.idle_bytes > context.ledger.free_bytes
 
-        if not is_short():
-            return
-        async with context.pool.lease.work():
-            context.device.clear()
-            while is_short() and (await context.references.end_one() or await context.problems.rest_one()):
-                context.device.clear()
+        async with context.making_room:  # what somebody else ends now does not count any more, but may not be free yet
+            while is_short():
+                async with context.pool.lease.work():
+                    context.device.clear()
+                    if not is_short() or not (await context.references.end_one() or await context.problems.rest_one()):
+                        break
 
     async def _clear_device(self) -> None:
         """Free whatever is kept for later on a device that this lane has to itself. Raises LeakError."""

@@ -38,7 +38,7 @@ from .problems.cache import Problems
 from .problems.process import Bounds
 from .request import UnreadableRequestError, read_request
 from .results import verdict
-from .runners import ladder
+from .runners import ladder, work
 from .runners.pool import Pool
 from .timing.processors import Processors
 from .timing.quiet import Quiet
@@ -253,8 +253,7 @@ class Service:
     async def _device_is_sound(self) -> bool:
         assert self._hygiene is not None
         try:
-            async with self._pool.lease.work():
-                self._hygiene.check()
+            await work.execute(self._pool.lease, self._hygiene.check)
         except SickDeviceError as error:
             _log.error("event=device_broken detail=%r", str(error))
             return False

@@ -6,7 +6,7 @@ make itself fail. Each frame gets one answer: {"ok": ...}, or {"error": ...} wit
 lines. A burst behind a gate gets two answers, the first when the whole burst is queued.
 
 The same harness, in a runner without a candidate, times references (`reference.py`). So a reference and a candidate
-with the same code take the same time.
+with the same code take the same time. A runner can also be told to run a problem instead (`problem.py`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ..shared.buffers import in_mode, whole_call
 from ..shared.gradients import Gradients
 from ..shared.spec import ProblemSpec, TimedForm
 from ..shared.tracebacks import CANDIDATE_FILE, describe_error
-from . import binaries, guards, native, parameters, probe, profiler, reference, sandbox
+from . import binaries, guards, native, parameters, probe, problem, profiler, reference, sandbox
 from .candidate_source import import_candidate
 
 #: How many outputs of earlier calls are kept, if there are slots for them, to check that they do not change.
@@ -75,6 +75,9 @@ def run(channel: socket.socket, shared_fds: list[int], frame: wire.Frame, scratc
     while (received := wire.receive(channel)) is not None:
         order = received[0]
         if order["op"] == "end":  # only an inspection ends by itself: a tool writes its report then
+            return
+        if order["op"] == "run_problem":  # then no candidate comes
+            problem.run(channel, shared_fds, device, order["memory_bytes"])
             return
         try:
             answer = {"ok": getattr(harness, f"do_{order['op']}")(order)}

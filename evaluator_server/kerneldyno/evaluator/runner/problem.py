@@ -8,19 +8,17 @@ has made it larger. Only this file and `reference.py` run references, and no can
 from __future__ import annotations
 
 import dataclasses
-import faulthandler
 import socket
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from ..devices import open_device
 from ..devices.base import Device
-from ..shared import tree, wire
+from ..shared import small_floats, tree, wire
 from ..shared.out_of_memory import is_lack_of_memory
 from ..shared.reference_failure import ReferenceFailure
-from ..shared.running_problem import INBOX, OUTBOX, Part
+from ..shared.running_problem import INBOX, OUTBOX, Part, PreciseRun
 from ..shared.spec import ProblemSpec
 from ..shared.tracebacks import describe_error
 from ..toolkits.base import REFERENCE_FILE
@@ -28,26 +26,21 @@ from ..toolkits.local import LocalProblem, build_local, store
 from . import sandbox
 
 
-def run(channel: socket.socket, shared_fds: list[int], frame: wire.Frame, scratch: str) -> None:
-    """Serve the judge on `channel` until it closes. This runs inside the sandbox; see `harness.run`."""
-    faulthandler.enable()
-    device = open_device(str(frame["device"]))
-    wire.send(channel, {"ok": "forked"})
-    if wire.receive(channel) is None:  # the judge says when the device may be opened
-        return
-    device.warm_up()
+def run(channel: socket.socket, shared_fds: list[int], device: Device, memory_bytes: int) -> None:
+    """Serve the judge on `channel` until it closes. `harness.run` calls this in a warm runner.
+
+    Args:
+        channel: The socket to the judge.
+        shared_fds: The memory files that judge and runner share.
+        device: The device.
+        memory_bytes: Host memory that it may use.
+    """
     if device.kind == "cpu":
-        sandbox.limit_address_space(int(frame["memory_bytes"]))
+        sandbox.limit_address_space(memory_bytes)
     server = _Server(device, shared_fds)
-    wire.send(channel, {"ok": "ready", "pace": 0.0})
     while (received := wire.receive(channel)) is not None:
-        order = received[0]
-        try:
-            answer = {"ok": getattr(server, f"do_{order['op']}")(order)}
-        except BaseException as error:  # a reference may raise SystemExit
-            answer = {"error": _described(error), "lacked_memory": _lacks_memory(error)}
-            device.synchronize()  # an error of the device ends this process: it could not answer anything any more
-        wire.send(channel, answer)
+        server.begin(received[0])
+        wire.send(channel, server.answer(received[0]))
 
 
 class _Server:
@@ -56,8 +49,33 @@ class _Server:
         self._shared_fds = shared_fds
         self._problem: LocalProblem | None = None
         self._arenas: dict[int, torch.Tensor] = {}
-        #: What did not fit into the outbox.
+        #: Where the next tensors go in the outbox, and those that did not fit into it.
+        self._next = 0
         self._waiting: tuple[list[torch.Tensor], list[tree.TensorSpec]] = [], []
+        self._is_one_of_several = False
+
+    def begin(self, order: wire.Frame) -> None:
+        """Forget the tensors of the frame before: the judge has taken them, unless this is about those that wait."""
+        self._next = 0
+        if order["op"] not in ("arena", "store"):
+            self._waiting = [], []
+
+    def answer(self, order: wire.Frame) -> wire.Frame:
+        """Execute one order, and return the answer to it."""
+        try:
+            return {"ok": getattr(self, f"do_{order['op']}")(order)}
+        except BaseException as error:  # a reference may raise SystemExit
+            answer = {"error": _described(error), "lacked_memory": _lacks_memory(error)}
+            self._device.synchronize()  # an error of the device ends this process: it could not answer anything any more
+            return answer
+
+    def do_together(self, order: wire.Frame) -> list[wire.Frame]:
+        """Execute several orders, and return the answer to each."""
+        self._is_one_of_several = True
+        try:
+            return [self.answer(each) for each in order["orders"]]
+        finally:
+            self._is_one_of_several = False
 
     def do_arena(self, order: wire.Frame) -> None:
         """Open an arena of the judge, in place of the earlier one with its number."""
@@ -95,8 +113,8 @@ class _Server:
 
     def do_draw(self, order: wire.Frame) -> wire.Frame:
         """Draw one input set."""
-        structure, tensors = self._ready.draw(order["number"], order["seed"])
-        return {"structure": structure, **self._give(tensors, keep_layout=True), **self._late()}
+        with self._ready.drawn(order["number"], order["seed"]) as (structure, tensors):
+            return {"structure": structure, **self._give(tensors, keep_layout=True), **self._late()}
 
     def do_draw_sets(self, order: wire.Frame) -> None:
         """Draw several sets into the outbox, which has room for them."""
@@ -109,8 +127,7 @@ class _Server:
 
     def do_answer(self, order: wire.Frame) -> wire.Frame:
         """Call the reference on what lies in the inbox."""
-        specs = [tree.TensorSpec.from_json(spec) for spec in order["specs"]]
-        region = self._arenas[INBOX][: tree.layout(specs)[1]]
+        specs, region = self._posted(order)
         found = self._ready.answer(
             order["number"], order["structure"], specs, region, order["seed"], measured=order["measured"]
         )
@@ -120,15 +137,14 @@ class _Server:
 
     def do_precise(self, order: wire.Frame) -> wire.Frame | None:
         """Run the reference in float64 on what lies in the inbox."""
-        specs = [tree.TensorSpec.from_json(spec) for spec in order["specs"]]
-        tensors = tree.views(self._arenas[INBOX], specs)
-        found = self._ready.precise(order["structure"], tensors, order["seed"], order["bits"])
+        specs, region = self._posted(order)
+        run = PreciseRun(order["structure"], tree.views(region, specs), order["seed"], order["bits"])
+        (found,) = self._ready.precise([run])
         return None if found is None else {"structure": found[0], **self._give(found[1])}
 
     def do_count(self, order: wire.Frame) -> wire.Frame:
         """Count what a call on what lies in the inbox consists of."""
-        specs = [tree.TensorSpec.from_json(spec) for spec in order["specs"]]
-        region = self._arenas[INBOX][: tree.layout(specs)[1]]
+        specs, region = self._posted(order)
         return dataclasses.asdict(self._ready.count(order["structure"], specs, region, order["seed"]))
 
     def do_parameters(self, order: wire.Frame) -> list[list[Any]]:
@@ -138,7 +154,8 @@ class _Server:
 
     def do_values(self, order: wire.Frame) -> wire.Frame:
         """Give parts of parameters and buffers."""
-        return self._give(self._ready.values([Part(*part) for part in order["parts"]]))
+        with self._ready.values([Part(*part) for part in order["parts"]]) as values:
+            return self._give(values)
 
     def do_constants(self, order: wire.Frame) -> wire.Frame:
         """Give the values of all constants."""
@@ -152,7 +169,7 @@ class _Server:
         """Store what did not fit into the outbox, which is larger now."""
         tensors, specs = self._waiting
         self._waiting = [], []
-        self._store(tensors, specs)
+        self._store(tensors, specs, 0)
 
     @property
     def _ready(self) -> LocalProblem:
@@ -168,19 +185,27 @@ class _Server:
             "drawing_bytes": self._ready.drawing_bytes,
         }
 
+    def _posted(self, order: wire.Frame) -> tuple[list[tree.TensorSpec], torch.Tensor]:
+        """Return how the inputs of an order lie in the inbox, and the part of it that they take."""
+        specs = [tree.TensorSpec.from_json(spec) for spec in order["specs"]]
+        return specs, self._arenas[INBOX][order["begin"] :][: tree.layout(specs)[1]]
+
     def _give(self, tensors: Sequence[torch.Tensor], *, keep_layout: bool = False) -> wire.Frame:
         """Put tensors into the outbox if they fit, and describe them."""
         specs = [tree.describe(tensor, keep_layout=keep_layout) for tensor in tensors]
-        outbox = self._arenas.get(OUTBOX)
-        stored = outbox is not None and tree.layout(specs)[1] <= outbox.numel()
+        outbox, nbytes = self._arenas.get(OUTBOX), tree.layout(specs)[1]
+        stored = outbox is not None and self._next + nbytes <= outbox.numel()
         if stored:
-            self._store(tensors, specs)
+            self._store(tensors, specs, self._next)
+            self._next += nbytes
         else:
-            self._waiting = list(tensors), specs
+            # Of several orders, the next one may write to the same memory.
+            self._waiting[0].extend(map(small_floats.cloned, tensors) if self._is_one_of_several else tensors)
+            self._waiting[1].extend(specs)
         return {"tensors": [spec.to_json() for spec in specs], "stored": stored}
 
-    def _store(self, tensors: Sequence[torch.Tensor], specs: Sequence[tree.TensorSpec]) -> None:
-        store(tensors, specs, self._arenas[OUTBOX])
+    def _store(self, tensors: Sequence[torch.Tensor], specs: Sequence[tree.TensorSpec], begin: int) -> None:
+        store(tensors, specs, self._arenas[OUTBOX][begin:])
         self._device.synchronize()
 
 

@@ -30,7 +30,6 @@ from . import sandbox
 PROGRAMS = {
     "runner": ".harness",
     "inspection": ".inspection",
-    "problem": ".problem",
     "rehearsal": ".rehearsal",
     "scout": ".scout",
     "sketch": ".sketch",

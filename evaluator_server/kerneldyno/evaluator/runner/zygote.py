@@ -85,7 +85,7 @@ def _import_libraries(kind: str) -> None:
     import triton
     import triton.language
 
-    from . import harness, problem, warden  # noqa: F401
+    from . import harness, warden  # noqa: F401
 
     harness.preload(kind)
     _import_rules_without_memory()

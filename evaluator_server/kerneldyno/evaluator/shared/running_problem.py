@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +52,37 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Draw:
+    """An input set to draw: the number of the trial, or of the fixed case, and the seed."""
+
+    number: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a reference; see `Answering.answer`."""
+
+    number: int
+    structure: Any
+    specs: Sequence[TensorSpec]
+    region: torch.Tensor
+    seed: int
+    measured: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PreciseRun:
+    """A run of a reference in float64."""
+
+    structure: Any
+    tensors: Sequence[torch.Tensor]
+    seed: int
+    #: To how many mantissa bits the parameters are rounded, if they are. The caller has rounded the inputs.
+    bits: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """Some elements of one of a problem's tensors: its name, the first element, and their number."""
 
@@ -60,7 +91,38 @@ class Part:
     count: int
 
 
-class RunningProblem(ABC):
+class Answering(ABC):
+    """What draws inputs and answers them. Structures are those of `tree.flatten`."""
+
+    @abstractmethod
+    def drawn(self, number: int, seed: int) -> contextlib.AbstractContextManager[tuple[Any, list[torch.Tensor]]]:
+        """Draw the arguments of one call, or those of a fixed case, as a structure and tensors.
+
+        The tensors may be used in the body only, which asks the problem nothing. Raises ReferenceFailure.
+        """
+
+    @abstractmethod
+    def answer(
+        self,
+        number: int,
+        structure: Any,
+        specs: Sequence[TensorSpec],
+        region: torch.Tensor,
+        seed: int,
+        *,
+        measured: bool = False,
+    ) -> Answer:
+        """Call the reference on the inputs that lie in `region`, where it may change them. Raises ReferenceFailure."""
+
+    @abstractmethod
+    def precise(self, runs: Sequence[PreciseRun]) -> list[tuple[Any, list[torch.Tensor]] | None]:
+        """Return structure and tensors of the answer of each run in float64; None where the reference has no such form.
+
+        Raises whatever the reference raises, and OutOfMemoryError.
+        """
+
+
+class RunningProblem(Answering):
     """One built problem, shared by all its candidates. Structures are those of `tree.flatten`."""
 
     #: Name that the candidate must define.
@@ -94,13 +156,6 @@ class RunningProblem(ABC):
     input_bytes: int | None
 
     @abstractmethod
-    def draw(self, number: int, seed: int) -> tuple[Any, list[torch.Tensor]]:
-        """Draw the arguments of one call, or return those of a fixed case, as a structure and tensors.
-
-        The tensors may be used until the problem is asked again. Raises ReferenceFailure.
-        """
-
-    @abstractmethod
     def draw_sets(
         self, numbers: Sequence[int], seeds: Sequence[int], specs: Sequence[TensorSpec], into: torch.Tensor
     ) -> None:
@@ -109,28 +164,40 @@ class RunningProblem(ABC):
         Raises ReferenceFailure, also if a set has other shapes.
         """
 
-    @abstractmethod
-    def answer(
-        self,
-        number: int,
-        structure: Any,
-        specs: Sequence[TensorSpec],
-        region: torch.Tensor,
-        seed: int,
-        *,
-        measured: bool = False,
-    ) -> Answer:
-        """Call the reference on the inputs that lie in `region`, where it may change them. Raises ReferenceFailure."""
+    @contextlib.contextmanager
+    def drawn_together(self, draws: Sequence[Draw]) -> Iterator[list[tuple[Any, list[torch.Tensor]]]]:
+        """Draw several input sets, as `drawn` does one. Raises ReferenceFailure if any of them cannot be drawn."""
+        with contextlib.ExitStack() as stack:
+            yield [stack.enter_context(self.drawn(each.number, each.seed)) for each in draws]
 
-    @abstractmethod
-    def precise(
-        self, structure: Any, tensors: Sequence[torch.Tensor], seed: int, bits: int | None = None
-    ) -> tuple[Any, list[torch.Tensor]] | None:
-        """Return structure and tensors of the answer in float64, or None if the reference has no such form.
+    def answer_together(self, calls: Sequence[Call]) -> list[Answer | BaseException]:
+        """Make several calls. Return for each what `answer` would return or raise.
 
-        With `bits`, its parameters are rounded to that many mantissa bits; the caller has rounded the inputs. Raises
-        whatever the reference raises, and OutOfMemoryError.
+        Raises ReferenceFailure if the process ends.
         """
+        found: list[Answer | BaseException] = []
+        for each in calls:
+            try:
+                given = each.number, each.structure, each.specs, each.region, each.seed
+                found.append(self.answer(*given, measured=each.measured))
+            except Exception as error:
+                found.append(error)
+        return found
+
+    def precise_together(
+        self, runs: Sequence[PreciseRun]
+    ) -> list[tuple[Any, list[torch.Tensor]] | BaseException | None]:
+        """Do several runs. Return for each what `precise` would return or raise.
+
+        Raises ReferenceFailure if the process ends.
+        """
+        found: list[tuple[Any, list[torch.Tensor]] | BaseException | None] = []
+        for each in runs:
+            try:
+                found += self.precise([each])
+            except Exception as error:
+                found.append(error)
+        return found
 
     @abstractmethod
     def count(self, structure: Any, specs: Sequence[TensorSpec], region: torch.Tensor, seed: int) -> Counted:
@@ -141,10 +208,10 @@ class RunningProblem(ABC):
         """Return all parameters and buffers by name, with the checksum of each (`tree.checksum`)."""
 
     @abstractmethod
-    def values(self, parts: Sequence[Part]) -> list[torch.Tensor]:
-        """Return parts of parameters and buffers, flat, as raw numbers (`small_floats.raw`).
+    def values(self, parts: Sequence[Part]) -> contextlib.AbstractContextManager[list[torch.Tensor]]:
+        """Give the body parts of parameters and buffers, flat, as raw numbers (`small_floats.raw`).
 
-        They may be used until the problem is asked again.
+        They may be used in the body only, which asks the problem nothing.
         """
 
     @property
@@ -179,7 +246,7 @@ class RunningProblem(ABC):
         """True if its reference has ended its process so often that none is made any more."""
         return False
 
-    async def rest(self) -> None:  # noqa: B027  (there may be no process to end)
+    async def rest(self) -> None:
         """End its process, which holds memory. It is made again when the problem is asked for the next time."""
 
     def taken(self) -> contextlib.AbstractAsyncContextManager[None]:
@@ -189,5 +256,5 @@ class RunningProblem(ABC):
         """
         return contextlib.nullcontext()
 
-    def limit(self, nbytes: int) -> None:  # noqa: B027  (there may be no process to limit)
+    def limit(self, nbytes: int) -> None:
         """Let its process have so many bytes of device memory."""

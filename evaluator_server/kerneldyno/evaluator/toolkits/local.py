@@ -18,7 +18,7 @@ from ..devices.base import Device
 from ..shared import small_floats, tree
 from ..shared.gradients import Gradients
 from ..shared.reference_failure import ReferenceFailure
-from ..shared.running_problem import Answer, Counted, Part, RunningProblem
+from ..shared.running_problem import Answer, Counted, Part, PreciseRun, RunningProblem
 from ..shared.spec import ProblemSpec
 from . import toolkits, torch_settings
 from .counting import count
@@ -60,9 +60,11 @@ class LocalProblem(RunningProblem):
         """See RunningProblem."""
         return self._problem.buffers
 
-    def draw(self, number: int, seed: int) -> tuple[Any, list[torch.Tensor]]:
+    @contextlib.contextmanager
+    def drawn(self, number: int, seed: int) -> Iterator[tuple[Any, list[torch.Tensor]]]:
         with _named("inputs", "get_inputs()"), self._measured_once():
-            return tree.flatten(list(self._problem.inputs(number, seed)), are_arguments=True)
+            found = tree.flatten(list(self._problem.inputs(number, seed)), are_arguments=True)
+        yield found
 
     @contextlib.contextmanager
     def _measured_once(self) -> Iterator[None]:
@@ -79,11 +81,11 @@ class LocalProblem(RunningProblem):
         _, size = tree.layout(specs)
         with self._problem.settings.in_force():  # reading the settings takes as long as drawing a small set
             for index, (number, seed) in enumerate(zip(numbers, seeds, strict=True)):
-                _, tensors = self.draw(number, seed)
-                if [tuple(tensor.shape) for tensor in tensors] != [spec.shape for spec in specs]:
-                    error = ValueError("get_inputs() must return the same shapes to be timed")
-                    raise ReferenceFailure("inputs", error)
-                store(tensors, specs, into[index * size :][:size])
+                with self.drawn(number, seed) as (_, tensors):
+                    if [tuple(tensor.shape) for tensor in tensors] != [spec.shape for spec in specs]:
+                        error = ValueError("get_inputs() must return the same shapes to be timed")
+                        raise ReferenceFailure("inputs", error)
+                    store(tensors, specs, into[index * size :][:size])
 
     def answer(
         self,
@@ -107,16 +109,22 @@ class LocalProblem(RunningProblem):
                 self._device.synchronize()
         return Answer(returned, values, region._version != version, aliased, None if used is None else used.peak)
 
-    def precise(
-        self, structure: Any, tensors: Sequence[torch.Tensor], seed: int, bits: int | None = None
-    ) -> tuple[Any, list[torch.Tensor]] | None:
-        arguments = tree.rebuild(structure, tensors, self._device.torch_device)
-        problem = self._problem
-        result = problem.precise(arguments, seed) if bits is None else problem.precise_at(arguments, seed, bits)
-        if result is None:
-            return None
-        returned, values = tree.flatten(result)
-        return returned, [tree.resolved(value.detach()) for value in values]
+    def precise(self, runs: Sequence[PreciseRun]) -> list[tuple[Any, list[torch.Tensor]] | None]:
+        found: list[tuple[Any, list[torch.Tensor]] | None] = []
+        for run in runs:
+            arguments = tree.rebuild(run.structure, run.tensors, self._device.torch_device)
+            problem, bits = self._problem, run.bits
+            result = (
+                problem.precise(arguments, run.seed) if bits is None else problem.precise_at(arguments, run.seed, bits)
+            )
+            if result is None:
+                found.append(None)
+                continue
+            returned, values = tree.flatten(result)
+            values = [tree.resolved(value.detach()) for value in values]
+            # The next run may write to the same memory.
+            found.append((returned, values if len(runs) == 1 else [small_floats.cloned(value) for value in values]))
+        return found
 
     def count(self, structure: Any, specs: Sequence[tree.TensorSpec], region: torch.Tensor, seed: int) -> Counted:
         arguments = tree.rebuild(structure, tree.views(region, specs), self._device.torch_device)
@@ -129,9 +137,10 @@ class LocalProblem(RunningProblem):
             name: (tree.describe(tensor, keep_layout=False), tree.checksum(tensor)) for name, tensor in found.items()
         }
 
-    def values(self, parts: Sequence[Part]) -> list[torch.Tensor]:
+    @contextlib.contextmanager
+    def values(self, parts: Sequence[Part]) -> Iterator[list[torch.Tensor]]:
         known = self._problem.parameters()
-        return [
+        yield [
             small_floats.raw(known[part.name].detach()).contiguous().view(-1)[part.start : part.start + part.count]
             for part in parts
         ]

@@ -40,7 +40,7 @@ async def check(candidate: Candidate, built: BuiltProblem, first: Comparison, pr
         if wrong.result.incorrect.kind not in _WRONG_VALUES:
             raise
         try:
-            adopted = await candidate.adopt(built.problem, problems.execute)
+            adopted = await candidate.adopt(built.problem)
         except Finished:
             raise wrong from None  # it cannot be constructed again, so the first verdict stands
         if not adopted.given:

@@ -10,7 +10,6 @@ import functools
 import math
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +24,6 @@ from ...shared.reference_failure import ReferenceFailure
 from ...shared.running_problem import Part, RunningProblem
 from ...shared.spec import EvalSpec
 from ..comparison.fingerprint import Fingerprint
-from ..problems.asking import AskProblem
 from ..problems.cases import Case, case_of
 from ..problems.inputs import Inputs
 from ..problems.trial import Trial, changed_padding
@@ -145,25 +143,25 @@ class Candidate(Side):
             return
         specs = {name: tree.describe(tensor, keep_layout=False) for name, tensor in state.items()}
         pairs = match(specs, listing)
-        async with self._lease.work():
-            region = self._arenas[0].data
-            chosen = [state[source] for source in pairs.values()]
-            for view, tensor in zip(
-                tree.views(region, [specs[source] for source in pairs.values()]), chosen, strict=True
-            ):
-                view.copy_(tensor)
+        chosen = [specs[source] for source in pairs.values()]
+
+        def stage() -> None:
+            for view, source in zip(tree.views(self._arenas[0].data, chosen), pairs.values(), strict=True):
+                view.copy_(state[source])
             self.device.synchronize()
+
+        await self.execute(stage)
         names = [[target, specs[source].to_json()] for target, source in pairs.items()]
         await self.ask({**order, "op": "reconstruct", "state": names})
         self.record.parameters_perturbed = len(pairs)
 
-    async def adopt(self, problem: RunningProblem, ask: AskProblem) -> Adopted:
+    async def adopt(self, problem: RunningProblem) -> Adopted:
         """Construct the callable again, and give the reference's values to tensors of the same names with other values.
 
         A module that creates the same parameters in another order draws other values for them. If there are no such
-        tensors, nothing is constructed again. `ask` runs what asks the problem.
+        tensors, nothing is constructed again.
         """
-        ours = await ask(problem.parameters)
+        ours = await self.execute(problem.parameters)
         if not (problem.instantiate and ours):
             return Adopted()
         theirs = read_parameters(await self.ask({"op": "parameters"}))
@@ -176,18 +174,18 @@ class Candidate(Side):
         await self.construct(problem)
         region = self._arenas[0].data
         for batch in _batches([(name, ours[name][0]) for name in other], region.numel()):
-            specs = await ask(functools.partial(self._stage_values, problem, batch))
+            specs = await self.execute(functools.partial(self._stage_values, problem, batch))
             told = [[part.name, part.start, spec.to_json()] for part, spec in zip(batch, specs, strict=True)]
             await self.ask({"op": "adopt", "parts": told})
         return Adopted(given=other)
 
     def _stage_values(self, problem: RunningProblem, parts: Sequence[Part]) -> list[tree.TensorSpec]:
         """Copy parts of the reference's tensors to where the runner finds them, and return how they lie there."""
-        found = problem.values(parts)
-        specs = [tree.describe(values) for values in found]
-        for view, values in zip(tree.views(self._arenas[0].data, specs), found, strict=True):
-            view.copy_(values)
-        self.device.synchronize()
+        with problem.values(parts) as found:
+            specs = [tree.describe(values) for values in found]
+            for view, values in zip(tree.views(self._arenas[0].data, specs), found, strict=True):
+                view.copy_(values)
+            self.device.synchronize()
         return specs
 
     async def call(self, trial: Trial, *, ghost: bool = False, guarded: bool = False) -> Called:
@@ -207,18 +205,20 @@ class Candidate(Side):
             raise ReferenceFailure("reference", ValueError(said))
         if inputs.set_bytes > station.arena.numel():
             raise ReferenceFailure("inputs", ValueError("get_inputs() returned larger inputs than the first time"))
-        async with self._lease.work():
-            if not trial.staged:
-                self.stage_inputs(inputs)
-            station.arena[inputs.set_bytes :][:_GUARD_BYTES].fill_(POISON)
-            station.outputs[:3].fill_(POISON)
-            self.device.synchronize()
+        await self.execute(lambda: self._stage(trial))
         specs = [spec.to_json() for spec in inputs.specs]
         order = {"op": "call", "seed": trial.seed, "structure": inputs.structure, "specs": specs}
         order |= {"ghost": ghost, "guarded": guarded}
         called = read_call(await self.ask(order))
         self.quickest_call = min(self.quickest_call, called.seconds)
         return called
+
+    def _stage(self, trial: Trial) -> None:
+        if not trial.staged:
+            self.stage_inputs(trial.inputs)
+        self.station.arena[trial.inputs.set_bytes :][:_GUARD_BYTES].fill_(POISON)
+        self.station.outputs[:3].fill_(POISON)
+        self.device.synchronize()
 
     def has_room(self, trial: Trial) -> bool:
         """Return True if the answer to a trial fits into a slot; its size may depend on the inputs."""
@@ -240,14 +240,13 @@ class Candidate(Side):
             return f"{near + far} bytes behind the end of an input" + ("" if near else ", and not right behind it")
         return ""
 
-    def turn(self) -> AbstractAsyncContextManager[None]:
-        """Return the context for a piece of the judge's own work on the device."""
-        return self._lease.work()
-
     async def fingerprint(self, prints: Fingerprint) -> int:
         """Return the fingerprint of the last call's output."""
-        async with self._lease.work():
-            return prints.of(self.station.outputs[0])
+        return await self.execute(lambda: prints.of(self.station.outputs[0]))
+
+    def _show(self, inputs: Inputs) -> None:
+        self.stage_inputs(inputs)
+        self.device.synchronize()
 
     def stage_inputs(self, inputs: Inputs) -> None:
         """Copy inputs to where the next call finds them."""
@@ -269,9 +268,7 @@ class Candidate(Side):
 
     async def _look(self, operation: str, trial: Trial, **more: int) -> Any:
         if trial.inputs.master.numel():  # else the inputs of the last call are still there
-            async with self._lease.work():
-                self.stage_inputs(trial.inputs)
-                self.device.synchronize()
+            await self.execute(lambda: self._show(trial.inputs))
         specs = [spec.to_json() for spec in trial.inputs.specs]
         return await self.ask({"op": operation, "structure": trial.inputs.structure, "specs": specs, **more})
 

@@ -7,9 +7,12 @@ are compiled and tuned, is compared as well. Called through `adoption`; findings
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from kerneldyno.v1 import evaluation_pb2 as pb
 
@@ -79,29 +82,90 @@ async def check(candidate: Candidate, built: BuiltProblem, first: Comparison, pr
     last, answer = None, 0
     earlier: list[int | None] = []
     prints = Fingerprint(candidate.device)
-    for number, kind in enumerate(kinds):
-        candidate.case = case_of(problem, spec, number)
-        current = await _draw(candidate, built, kind, number, problems)
-        if current is None:
-            continue
-        tried = await _try(candidate, built, current, prints, earlier, number, problems)
-        if kind is None and number % (problem.cases or 1) == 0:
-            assert isinstance(tried, int)
-            last, answer = current.outline() if built.spares_inputs else current, tried
-        aliased = current.aliased
-        del current  # free it before inputs are drawn again
-        if isinstance(tried, _Overflown):
-            assert kind is not None
-            earlier = [None]
-            tried, aliased = await _try_weaker(candidate, built, kind, tried, prints, number, problems)
-        # An output that shares memory with inputs changes with them.
-        earlier = [None if aliased else tried, *earlier[:1]]
+    async with contextlib.aclosing(_drawn(candidate, built, kinds, problems)) as trials:
+        async for number, kind, current in trials:
+            tried = await _try(candidate, built, current, prints, earlier, number, problems)
+            if kind is None and number % (problem.cases or 1) == 0:
+                assert isinstance(tried, int)
+                last, answer = current.outline() if built.spares_inputs else current, tried
+            aliased = current.aliased
+            del current  # free it before inputs are drawn again
+            if isinstance(tried, _Overflown):
+                assert kind is not None
+                earlier = [None]
+                tried, aliased = await _try_weaker(candidate, built, kind, tried, prints, number, problems)
+            # An output that shares memory with inputs changes with them.
+            earlier = [None if aliased else tried, *earlier[:1]]
     candidate.case = case_of(problem, spec, 0)
     candidate.record.note(first)
     if first.mismatch is not None:
         raise wrong(candidate, built, None, FIRST_CALL, first)
     assert last is not None
     return Checked(last, prints, answer)
+
+
+async def _drawn(
+    candidate: Candidate, built: BuiltProblem, kinds: Sequence[stress.Stress | None], problems: Problems
+) -> AsyncGenerator[tuple[int, stress.Stress | None, trial.Trial], None]:
+    """Yield the trials of these kinds that can be prepared, with their numbers.
+
+    Small ones are prepared together. Most wrong candidates fail at the first trial, so that one is prepared by itself,
+    and the next ones while the candidate is called on it.
+    """
+    numbered, at_once = list(enumerate(kinds)), built.at_once(candidate.device)
+    groups = [numbered[:1], *(numbered[begin : begin + at_once] for begin in range(1, len(numbered), at_once))]
+    ahead: asyncio.Task[list[trial.Trial | None]] | None = None
+    try:
+        for at, group in enumerate(groups):
+            candidate.case = case_of(built.problem, candidate.spec, group[0][0])
+            prepared = await (ahead or _draw_group(candidate, built, group, problems))
+            ahead = None
+            if at_once > 1 and at + 1 < len(groups):
+                ahead = asyncio.create_task(_draw_group(candidate, built, groups[at + 1], problems))
+            for number, kind in group:
+                candidate.case = case_of(built.problem, candidate.spec, number)
+                if prepared[0] is None:
+                    del prepared[0]
+                else:
+                    yield number, kind, cast(trial.Trial, prepared.pop(0))  # nothing here keeps its memory
+    finally:
+        if ahead is not None:
+            ahead.cancel()
+            await asyncio.gather(ahead, return_exceptions=True)
+
+
+async def _draw_group(
+    candidate: Candidate,
+    built: BuiltProblem,
+    group: Sequence[tuple[int, stress.Stress | None]],
+    problems: Problems,
+) -> list[trial.Trial | None]:
+    """Prepare some trials side by side, and one by one those that cannot be prepared so; None as in `_draw`."""
+    found: list[trial.Trial | BaseException] = []
+    if len(group) > 1:
+        deaths = built.problem.deaths
+        try:
+            found = await problems.execute(lambda: built.prepare_together(candidate.spec, candidate.device, group))
+        except ReferenceFailure:
+            built.problem.pardon(deaths)  # it counts when the trial that causes it is prepared by itself
+    if not found:
+        return [await _draw(candidate, built, kind, number, problems) for number, kind in group]
+    prepared: list[trial.Trial | None] = []
+    while found:
+        number, kind = group[len(prepared)]
+        current = found.pop(0)
+        if isinstance(current, trial.Trial) and _is_usable(candidate, built, kind, current):
+            prepared.append(current)
+        else:
+            prepared.append(await _draw(candidate, built, kind, number, problems))
+    return prepared
+
+
+def _is_usable(candidate: Candidate, built: BuiltProblem, kind: stress.Stress | None, current: trial.Trial) -> bool:
+    if not candidate.has_room(current) or (kind is not None and not built.examination.can_tell(current.expected)):
+        return False
+    current.stress = kind
+    return True
 
 
 async def _draw(
@@ -127,9 +191,8 @@ async def _draw(
             if built.problem.pardon(deaths):
                 built.examination.drop(kind.kind)
             return None
-        fits = candidate.has_room(current) or (kind is None and not left)  # or else the call says what is wrong
-        if fits and (kind is None or built.examination.can_tell(current.expected)):
-            current.stress = kind
+        # If the last nominal one does not fit, the call says what is wrong.
+        if _is_usable(candidate, built, kind, current) or (kind is None and not left):
             return current
     return None
 

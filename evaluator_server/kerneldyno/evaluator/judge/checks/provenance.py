@@ -9,6 +9,7 @@ its time are judged elsewhere.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 
@@ -85,14 +86,14 @@ async def replay_as_ghost(candidate: Candidate, built: BuiltProblem, problems: P
     telling = False
     for kind in examined.held or (None, None):
         current = await _prepare(candidate, built, kind, problems)
-        telling = telling or _differs(candidate, current, nominal)
+        if not telling:
+            telling = await candidate.execute(functools.partial(_differs, candidate, current, nominal))
         try:
             called = await candidate.call(current, ghost=True)
         except (Finished, RunnerGone):
             return  # without its kernels it does not even run
-        async with candidate.turn():
-            slot = candidate.station.outputs[0]
-            comparison = trial.judge(current, candidate.spec, called.structure, called.specs, slot)
+        given = candidate.spec, called.structure, called.specs, candidate.station.outputs[0]
+        comparison = await candidate.execute(functools.partial(trial.judge, current, *given))
         if comparison.mismatch is not None or called.launches is None:
             return
         left_out = called.launches

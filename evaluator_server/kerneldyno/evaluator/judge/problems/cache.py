@@ -8,27 +8,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from weakref import WeakValueDictionary
 
 from ...devices.base import Device
 from ...shared.enums import Precision
-from ...shared.running_problem import Counted, RunningProblem
+from ...shared.running_problem import Answering, Counted, RunningProblem
 from ...shared.spec import EvalSpec, ProblemSpec
 from ..memory.footprint import CONTEXT_BYTES, WITH_PRECISE, Footprint, constructing
 from ..memory.surplus import most_ahead
+from ..runners import work
 from ..runners.lease import Lease
+from ..runners.work import T
 from . import forms, trial
-from .asking import T, in_thread
 from .cases import with_all_cases
 from .examination import Examination, examine
 from .excerpt import Excerpted, find
 from .inputs import draw
+from .side_by_side import side_by_side
 from .stress import Stress, Trait, trait
 
 _log = logging.getLogger("kerneldyno.judge")
@@ -42,6 +45,13 @@ _KEPT_SHARE = 1 / 8
 _MOST_KNOWN = 256
 #: A reference that keeps more than this in addition to its parameters, in bytes, is not kept itself.
 _HOARDED_BYTES = 1 << 30
+
+#: Most trials that are prepared together, and the memory that what passes between judge and problem may take meanwhile,
+#: in bytes and as a share of the device's. In float64 a trial's inputs and outputs pass two or three times.
+_MOST_TOGETHER = 8
+_TOGETHER_BYTES = {"cuda": 512 << 20, "cpu": 32 << 20}
+_TOGETHER_SHARE = 1 / 128
+_PRECISE_TIMES = 6
 
 #: Builds a problem under a secret seed, which may have so many bytes of device memory, or None for what there is.
 Begin = Callable[[ProblemSpec, int, int | None], Awaitable[RunningProblem]]
@@ -127,6 +137,29 @@ class BuiltProblem:
             method=self.method,
             spares=spares,
             stage=stage if spares else None,
+        )
+
+    def at_once(self, device: Device) -> int:
+        """Return how many trials may be prepared together."""
+        if self.footprint.is_large or self.problem.cases is not None:
+            return 1
+        room = device.at_most(_TOGETHER_BYTES[device.kind], _TOGETHER_SHARE)
+        return max(1, min(_MOST_TOGETHER, room // (_PRECISE_TIMES * (self.footprint.inputs + self.footprint.outputs))))
+
+    def prepare_together(
+        self, spec: EvalSpec, device: Device, wanted: Sequence[tuple[int, Stress | None]]
+    ) -> list[trial.Trial | BaseException]:
+        """Prepare trials of these numbers and kinds side by side. Return for each what `prepare` returns or raises.
+
+        Raises ReferenceFailure if the problem's process ends.
+        """
+
+        def prepare(asked: Answering, number: int, kind: Stress | None) -> trial.Trial:
+            vary = None if kind is None else self.examination.vary(kind, device)
+            return trial.prepare(asked, spec, device, number, vary, method=self.method)
+
+        return side_by_side(
+            self.problem, [functools.partial(prepare, number=number, kind=kind) for number, kind in wanted]
         )
 
 
@@ -232,9 +265,8 @@ class Problems:
         Their references may have left work on the device, which ends with them.
         """
         await self.clear()
-        async with self._lease.work():  # with the turn, nobody reads what its last answer was put into
-            if not built.problem.is_asked:
-                await built.problem.rest()
+        if not built.problem.is_asked:
+            await built.problem.rest()
 
     async def expire(self) -> None:
         """End the processes of problems that nobody has asked for a while."""
@@ -335,7 +367,6 @@ class Problems:
             )
         return built.counted
 
-    async def execute(self, work: Callable[[], T]) -> T:
-        """Run `work`, which may ask problems, in a thread. It has the judge's turn on the device."""
-        async with self._lease.work():
-            return await in_thread(self.device, work)
+    async def execute(self, piece: Callable[[], T]) -> T:
+        """Run `piece`, which may ask problems, as a piece of the judge's own work on the device."""
+        return await work.execute(self._lease, piece)

@@ -19,7 +19,7 @@ import torch
 from ...devices.base import Device
 from ...shared import small_floats, tree
 from ...shared.reference_failure import ReferenceFailure
-from ...shared.running_problem import Answer, Counted, Part, RunningProblem
+from ...shared.running_problem import Answer, Counted, Part, PreciseRun, RunningProblem
 from ..comparison.compare import is_measured
 from ..comparison.structures import same
 from .inputs import Inputs
@@ -85,12 +85,13 @@ class Excerpted(RunningProblem):
         self.workloads, self.cases = problem.workloads, problem.cases
         self.constants, self.parameter_bytes, self.input_bytes = problem.constants, problem.parameter_bytes, None
 
-    def draw(self, number: int, seed: int) -> tuple[Any, list[torch.Tensor]]:
+    @contextlib.contextmanager
+    def drawn(self, number: int, seed: int) -> Iterator[tuple[Any, list[torch.Tensor]]]:
         excerpt = self._excerpt
         # Drawing all rows takes long. But tensors that are not cut must change too, so then everything is drawn again.
         if not self._unused or not all(excerpt.cut):
-            structure, tensors = self._problem.draw(number, seed)
-            self._drawn = structure, [tensor.clone() for tensor in tensors]
+            with self._problem.drawn(number, seed) as (structure, tensors):
+                self._drawn = structure, [tensor.clone() for tensor in tensors]
             self._unused = list(range(0, excerpt.of - excerpt.rows + 1, excerpt.rows))
             random.Random(seed).shuffle(self._unused)
         structure, tensors = self._drawn
@@ -99,7 +100,7 @@ class Excerpted(RunningProblem):
             tensor[start : start + excerpt.rows].clone() if cut else tensor
             for tensor, cut in zip(tensors, excerpt.cut, strict=True)
         ]
-        return structure, rows
+        yield structure, rows
 
     def draw_sets(
         self, numbers: Sequence[int], seeds: Sequence[int], specs: Sequence[tree.TensorSpec], into: torch.Tensor
@@ -109,8 +110,8 @@ class Excerpted(RunningProblem):
     def answer(self, *given: Any, **named: Any) -> Answer:
         return self._problem.answer(*given, **named)
 
-    def precise(self, *given: Any) -> tuple[Any, list[torch.Tensor]] | None:
-        return self._problem.precise(*given)
+    def precise(self, runs: Sequence[PreciseRun]) -> list[tuple[Any, list[torch.Tensor]] | None]:
+        return self._problem.precise(runs)
 
     def count(self, *given: Any) -> Counted:
         return self._problem.count(*given)
@@ -118,7 +119,7 @@ class Excerpted(RunningProblem):
     def parameters(self) -> Mapping[str, tuple[tree.TensorSpec, int]]:
         return self._problem.parameters()
 
-    def values(self, parts: Sequence[Part]) -> list[torch.Tensor]:
+    def values(self, parts: Sequence[Part]) -> contextlib.AbstractContextManager[list[torch.Tensor]]:
         return self._problem.values(parts)
 
     @property

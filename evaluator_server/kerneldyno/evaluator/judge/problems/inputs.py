@@ -12,7 +12,7 @@ import torch
 from ...devices.base import Device
 from ...shared import small_floats, tree
 from ...shared.reference_failure import ReferenceFailure
-from ...shared.running_problem import Answer, RunningProblem
+from ...shared.running_problem import Answer, Answering
 
 #: Changes drawn inputs. It gets the tensors, a secret seed, and the tensors of the same shapes that receive the result.
 Vary = Callable[[Sequence[torch.Tensor], int, Sequence[torch.Tensor]], None]
@@ -35,7 +35,7 @@ class Inputs:
         """Return the tensors themselves, over the bytes of `master`."""
         return tree.views(self.master, self.specs)
 
-    def answered_by(self, problem: RunningProblem, number: int, seed: int) -> Answer:
+    def answered_by(self, problem: Answering, number: int, seed: int) -> Answer:
         """Return the reference's answer to these inputs, or rather to a copy of them. Raises ReferenceFailure."""
         return problem.answer(number, self.structure, self.specs, self.master.clone(), seed)
 
@@ -44,20 +44,20 @@ class Inputs:
         return Inputs(self.structure, self.specs, torch.empty(0, dtype=torch.uint8))
 
 
-def draw(problem: RunningProblem, device: Device, number: int, vary: Vary | None = None) -> Inputs:
+def draw(problem: Answering, device: Device, number: int, vary: Vary | None = None) -> Inputs:
     """Draw one input set from fresh entropy. Raises ReferenceFailure."""
     seed = secrets.randbits(31)
-    structure, tensors = problem.draw(number, seed)
-    try:
-        specs = [tree.describe(tensor) for tensor in tensors]
-        _, nbytes = tree.layout(specs)
-        master = torch.zeros(nbytes, dtype=torch.uint8, device=device.torch_device)
-        views = tree.views(master, specs)
-        if vary is not None:
-            vary(tensors, seed, views)
-        else:
-            for view, tensor in zip(views, tensors, strict=True):
-                small_floats.raw(view).copy_(small_floats.raw(tensor))
-        return Inputs(structure, specs, master)
-    except BaseException as error:
-        raise ReferenceFailure("inputs", error) from error
+    with problem.drawn(number, seed) as (structure, tensors):
+        try:
+            specs = [tree.describe(tensor) for tensor in tensors]
+            _, nbytes = tree.layout(specs)
+            master = torch.zeros(nbytes, dtype=torch.uint8, device=device.torch_device)
+            views = tree.views(master, specs)
+            if vary is not None:
+                vary(tensors, seed, views)
+            else:
+                for view, tensor in zip(views, tensors, strict=True):
+                    small_floats.raw(view).copy_(small_floats.raw(tensor))
+            return Inputs(structure, specs, master)
+        except BaseException as error:
+            raise ReferenceFailure("inputs", error) from error

@@ -18,7 +18,7 @@ from ...shared import tree
 from ...shared.enums import Precision
 from ...shared.pieces import pieces
 from ...shared.precision import round_to
-from ...shared.running_problem import RunningProblem
+from ...shared.running_problem import Answering
 from ..comparison.compare import Expected, Leaf, chunks, differences, expect_like, is_measured
 from ..comparison.structures import rerun_noise
 from .inputs import Inputs
@@ -70,7 +70,7 @@ def from_rows(structure: object, values: Sequence[torch.Tensor], which: torch.Te
 def from_another_run(
     structure: object,
     values: Sequence[torch.Tensor],
-    problem: RunningProblem,
+    problem: Answering,
     number: int,
     inputs: Inputs,
     seed: int,
@@ -120,7 +120,7 @@ def from_another_run(
 
 
 def _run(
-    problem: RunningProblem,
+    problem: Answering,
     number: int,
     inputs: Inputs,
     seed: int,

@@ -1,8 +1,8 @@
 """A problem in a process of its own: the judge's side of `runner/problem.py`.
 
-Its methods wait for the process, so they are called in a thread (`asking`), in which the judge has its turn on the
-device. While the process works, others may have that turn. A process that ends, hangs or breaks the protocol costs the
-evaluations of its own problem only: it is born again under the same seed a few times, and then given up.
+Its methods wait for the process, so they are called in pieces of work (`runners/work.py`). While the process works,
+other lanes go on, or somebody is timed. A process that ends, hangs or breaks the protocol costs the evaluations of its
+own problem only: it is born again under the same seed a few times, and then given up.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ import dataclasses
 import functools
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 
-from ...devices.base import Arena, Device
+from ...devices.base import Device
 from ...shared import small_floats, tree, wire
 from ...shared.reference_failure import ReferenceFailure
-from ...shared.running_problem import INBOX, OUTBOX, Answer, Counted, Part, RunningProblem
+from ...shared.running_problem import Answer, Call, Counted, Draw, Part, PreciseRun, RunningProblem
 from ...shared.spec import ProblemSpec
 from ..runners.handle import ExitReport, Runner, RunnerGarbled, RunnerGone, RunnerLate, RunnerStartError
-from ..runners.lease import is_timed
+from ..runners.lease import is_timed, uninterrupted
 from ..runners.pool import Pool
+from ..runners.work import wait
 from . import told
-from .asking import require_caller
+from .boxes import Boxes
 
 _log = logging.getLogger("kerneldyno.judge")
 
@@ -38,8 +39,7 @@ P = ParamSpec("P")
 _REBIRTHS = 3
 #: Most of what a process printed that is logged when it dies, in characters.
 _LOG_CHARS = 1000
-#: Smallest arena, and most bytes of input sets that are drawn by one order.
-_LEAST_ARENA_BYTES = 1 << 20
+#: Most bytes of input sets that are drawn by one order.
 _DRAWN_AT_ONCE_BYTES = {"cuda": 512 << 20, "cpu": 64 << 20}
 
 
@@ -98,14 +98,13 @@ class ProblemProcess(RunningProblem):
         self._seed = seed
         self._device = device
         self._pool = pool
-        self._loop = asyncio.get_running_loop()
         self.bounds = bounds
         self._lives = lives
         self._runner: Runner | None = None
         self._constants: Mapping[str, torch.Tensor] | None = None
         #: Bytes of an element of each parameter and buffer, once they were listed.
         self._sizes: dict[str, int] = {}
-        self._arenas: dict[int, Arena] = {}
+        self._boxes: Boxes | None = None
         #: Held for one question, which may take several orders: lanes must not mix theirs.
         self._question = asyncio.Lock()
         self._waiting = 0
@@ -119,16 +118,16 @@ class ProblemProcess(RunningProblem):
 
     async def start(self) -> None:
         """Make the process, and build the problem in it. Raises ReferenceFailure, RunnerStartError."""
-        await self._pool.lease.quiet()  # starting a process disturbs timing more than anything else
-        # Nothing is timed in it, so it needs no full queues, and takes its turn among the spares that open the device.
-        self._runner = await self._pool.spawn(full_queues=False, role="problem", memory_bytes=self.bounds.host_bytes)
+        self._runner = await self._pool.take_for_problem(self.bounds.host_bytes)
+        self._boxes = Boxes(self._device, self._runner.descriptors, self._ask)
         self._lives.births += 1
+        self._runner.send({"op": "run_problem", "memory_bytes": self.bounds.host_bytes})
         order = {"op": "build", "problem": self._spec.to_plain(), "seed": self._seed}
         said = self._heed(await self._exchange({**order, "memory_bytes": self.bounds.device_bytes}), "build")
         self._describe(said)
 
     def _describe(self, said: Any) -> None:
-        with self._suspicion():
+        with told.suspicion():
             about = told.read_about(said)
             self.gradients, self.buffers = told.read_late(said)
         self.symbol, self.instantiate = about.symbol, about.instantiate
@@ -141,18 +140,15 @@ class ProblemProcess(RunningProblem):
 
     @property
     def constants(self) -> Mapping[str, torch.Tensor]:  # type: ignore[override]
-        """See RunningProblem. Asks for them once.
-
-        This is no cached_property: in Python 3.11 that holds one lock for all problems while it asks for one's constants.
-        """
+        """See RunningProblem. Asks for them once."""
         if self._constants is None:
             self._constants = self._fetch_constants() if self._names else {}
         return self._constants
 
     @_question
     def _fetch_constants(self) -> Mapping[str, torch.Tensor]:
-        values = self._take(self._ask({"op": "constants"}, "build"))
-        with self._suspicion():
+        (values,) = self._take([self._ask({"op": "constants"}, "build")])
+        with told.suspicion():
             return dict(zip(self._names, map(small_floats.cloned, values), strict=True))
 
     @_question
@@ -160,14 +156,25 @@ class ProblemProcess(RunningProblem):
         self.bounds = dataclasses.replace(self.bounds, device_bytes=nbytes)
         self._ask({"op": "limit", "memory_bytes": nbytes}, "reference")
 
-    @_question
-    def draw(self, number: int, seed: int) -> tuple[Any, list[torch.Tensor]]:
-        said = self._ask({"op": "draw", "number": number, "seed": seed}, "inputs")
-        tensors = self._take(said)
-        with self._suspicion():
-            self.gradients, self.buffers = told.read_late(said)
-            self.drawing_bytes = told.read_bytes(said.get("drawing_bytes"))
-            return told.read_structure(said.get("structure"), len(tensors)), tensors
+    @contextlib.contextmanager
+    def drawn(self, number: int, seed: int) -> Iterator[tuple[Any, list[torch.Tensor]]]:
+        with self.drawn_together([Draw(number, seed)]) as (found,):
+            yield found
+
+    @contextlib.contextmanager
+    def drawn_together(self, draws: Sequence[Draw]) -> Iterator[list[tuple[Any, list[torch.Tensor]]]]:
+        with self._asking():
+            orders = [{"op": "draw", "number": draw.number, "seed": draw.seed} for draw in draws]
+            saids = [self._heed(answer, "inputs") for answer in self._ask_together(orders, "inputs")]
+            sets = self._take(saids)
+            with told.suspicion():
+                self.gradients, self.buffers = told.read_late(saids[0])
+                self.drawing_bytes = told.read_bytes(saids[0].get("drawing_bytes"))
+                found = [
+                    (told.read_structure(said.get("structure"), len(tensors)), tensors)
+                    for said, tensors in zip(saids, sets, strict=True)
+                ]
+            yield found
 
     @_question
     def draw_sets(
@@ -179,12 +186,11 @@ class ProblemProcess(RunningProblem):
         for begin in range(0, len(numbers), at_once):
             some = slice(begin, begin + at_once)
             count = len(numbers[some])
-            outbox = self._arena(OUTBOX, count * size)
+            outbox = self._ready.outbox(count * size)
             order = {"op": "draw_sets", "numbers": list(numbers[some]), "seeds": list(seeds[some])}
             self._ask({**order, "specs": described}, "inputs")
             into[begin * size :][: count * size].copy_(outbox[: count * size])
 
-    @_question
     def answer(
         self,
         number: int,
@@ -195,69 +201,115 @@ class ProblemProcess(RunningProblem):
         *,
         measured: bool = False,
     ) -> Answer:
-        inbox = self._post(region)
-        order = {"op": "answer", "number": number, "structure": structure, "seed": seed, "measured": measured}
-        said = self._ask({**order, "specs": [spec.to_json() for spec in specs]}, "reference")
-        values = [small_floats.cloned(value) for value in self._take(said)]
-        with self._suspicion():
+        (found,) = self.answer_together([Call(number, structure, specs, region, seed, measured)])
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    @_question
+    def answer_together(self, calls: Sequence[Call]) -> list[Answer | BaseException]:
+        places = self._ready.post([call.region for call in calls])
+        orders = [
+            {
+                "op": "answer",
+                "number": call.number,
+                "structure": call.structure,
+                "seed": call.seed,
+                "measured": call.measured,
+                "specs": [spec.to_json() for spec in call.specs],
+                "begin": place.storage_offset(),
+            }
+            for call, place in zip(calls, places, strict=True)
+        ]
+        saids = [self._said(answer) for answer in self._ask_together(orders, "reference")]
+        taken = iter(self._take([said for said in saids if not isinstance(said, ReferenceFailure)]))
+        return [
+            said if isinstance(said, ReferenceFailure) else self._read_answer(call, said, next(taken), place)
+            for call, said, place in zip(calls, saids, places, strict=True)
+        ]
+
+    def _read_answer(self, call: Call, said: Any, tensors: Sequence[torch.Tensor], place: torch.Tensor) -> Answer:
+        values = [small_floats.cloned(tensor) for tensor in tensors]
+        with told.suspicion():
             mutates, aliased = told.read_flag(said.get("mutates")), told.read_flag(said.get("aliased"))
             if mutates:
-                region.copy_(inbox[: region.numel()])
+                call.region.copy_(place)
             returned = told.read_structure(said.get("structure"), len(values))
             return Answer(returned, values, mutates, aliased, told.read_bytes(said.get("peak")))
 
+    def precise(self, runs: Sequence[PreciseRun]) -> list[tuple[Any, list[torch.Tensor]] | None]:
+        found = self.precise_together(runs)
+        for each in found:
+            if isinstance(each, BaseException):
+                raise each
+        return found  # type: ignore[return-value]  # no exception is in it
+
     @_question
-    def precise(
-        self, structure: Any, tensors: Sequence[torch.Tensor], seed: int, bits: int | None = None
-    ) -> tuple[Any, list[torch.Tensor]] | None:
-        specs = [tree.describe(tensor) for tensor in tensors]
-        inbox = self._arena(INBOX, tree.layout(specs)[1])
-        for view, tensor in zip(tree.views(inbox, specs), tensors, strict=True):
-            small_floats.raw(view).copy_(small_floats.raw(tensor))
-        self._device.synchronize()
-        order = {"op": "precise", "structure": structure, "seed": seed, "bits": bits}
-        try:
-            said = self._ask({**order, "specs": [spec.to_json() for spec in specs]}, "reference")
-        except ReferenceFailure as failure:
-            if failure.lacked_memory:
-                raise torch.OutOfMemoryError(str(failure)) from failure
-            raise
-        if said is None:
-            return None
-        values = [small_floats.cloned(value) for value in self._take(said)]
-        with self._suspicion():
-            return told.read_structure(said.get("structure"), len(values)), values
+    def precise_together(
+        self, runs: Sequence[PreciseRun]
+    ) -> list[tuple[Any, list[torch.Tensor]] | BaseException | None]:
+        specs = [[tree.describe(tensor) for tensor in run.tensors] for run in runs]
+        places = self._ready.places([tree.layout(each)[1] for each in specs])
+        for run, each, place in zip(runs, specs, places, strict=True):
+            for view, tensor in zip(tree.views(place, each), run.tensors, strict=True):
+                small_floats.raw(view).copy_(small_floats.raw(tensor))
+        orders = [
+            {
+                "op": "precise",
+                "structure": run.structure,
+                "seed": run.seed,
+                "bits": run.bits,
+                "specs": [spec.to_json() for spec in each],
+                "begin": place.storage_offset(),
+            }
+            for run, each, place in zip(runs, specs, places, strict=True)
+        ]
+        saids = [self._said(answer) for answer in self._ask_together(orders, "reference")]
+        taken = iter(self._take([said for said in saids if not (said is None or isinstance(said, ReferenceFailure))]))
+        found: list[tuple[Any, list[torch.Tensor]] | BaseException | None] = []
+        for said in saids:
+            if said is None:
+                found.append(None)
+            elif isinstance(said, ReferenceFailure):
+                found.append(torch.OutOfMemoryError(str(said)) if said.lacked_memory else said)
+            else:
+                values = [small_floats.cloned(value) for value in next(taken)]
+                with told.suspicion():
+                    found.append((told.read_structure(said.get("structure"), len(values)), values))
+        return found
 
     @_question
     def count(self, structure: Any, specs: Sequence[tree.TensorSpec], region: torch.Tensor, seed: int) -> Counted:
-        self._post(region)
+        self._ready.post([region])
         order = {"op": "count", "structure": structure, "seed": seed, "specs": [spec.to_json() for spec in specs]}
+        order["begin"] = 0
         try:
             said = self._ask(order, "reference")
         except ReferenceFailure as failure:
             if failure.lacked_memory:
                 raise torch.OutOfMemoryError(str(failure)) from failure
             return Counted()
-        with self._suspicion():
+        with told.suspicion():
             return told.read_counted(said)
 
     @_question
     def parameters(self) -> Mapping[str, tuple[tree.TensorSpec, int]]:
         said = self._ask({"op": "parameters"}, "build")
-        with self._suspicion():
+        with told.suspicion():
             found = told.read_parameters(said)
         self._sizes = {name: spec.torch_dtype.itemsize for name, (spec, _) in found.items()}
         return found
 
-    @_question
-    def values(self, parts: Sequence[Part]) -> list[torch.Tensor]:
-        told_parts = [[part.name, part.start, part.count] for part in parts]
-        values = self._take(self._ask({"op": "values", "parts": told_parts}, "build"))
-        with self._suspicion():
-            told.read_parts(
-                [tree.describe(value) for value in values], [part.count * self._sizes[part.name] for part in parts]
-            )
-        return values
+    @contextlib.contextmanager
+    def values(self, parts: Sequence[Part]) -> Iterator[list[torch.Tensor]]:
+        with self._asking():
+            told_parts = [[part.name, part.start, part.count] for part in parts]
+            (values,) = self._take([self._ask({"op": "values", "parts": told_parts}, "build")])
+            with told.suspicion():
+                told.read_parts(
+                    [tree.describe(value) for value in values], [part.count * self._sizes[part.name] for part in parts]
+                )
+            yield values
 
     @property
     def held_bytes(self) -> int:
@@ -265,13 +317,13 @@ class ProblemProcess(RunningProblem):
 
     @_question
     def _ask_held_bytes(self) -> int:
-        with self._suspicion():
+        with told.suspicion():
             return told.read_bytes(self._ask({"op": "held"}, "reference")) or 0
 
     @property
     def arena_bytes(self) -> int:  # type: ignore[override]
         """See RunningProblem."""
-        return sum(arena.data.numel() for arena in self._arenas.values())
+        return 0 if self._boxes is None else self._boxes.nbytes
 
     @property
     def is_alive(self) -> bool:
@@ -307,31 +359,39 @@ class ProblemProcess(RunningProblem):
         """End the process, and free the arenas."""
         runner, self._runner = self._runner, None
         report = None if runner is None else await self._pool.discard(runner)
-        arenas, self._arenas = self._arenas, {}
-        for arena in arenas.values():
-            arena.close()
+        boxes, self._boxes = self._boxes, None
+        if boxes is not None:
+            boxes.close()
         return report
 
     # Asking
 
     def _ask(self, order: wire.Frame, stage: str) -> Any:
-        """Send an order and wait for its answer, while others may have the judge's turn on the device.
+        """Send an order and wait for its answer; meanwhile somebody may be timed.
 
         Raises ReferenceFailure. `stage` is that of failures of the process itself.
         """
-        require_caller()
-        return self._wait(self._ask_in_turn(order, stage))
+        return self._heed(self._answer_to(order, stage), stage)
 
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+    def _ask_together(self, orders: Sequence[wire.Frame], stage: str) -> list[wire.Frame]:
+        """Send several orders at once, and return the answer to each. Raises ReferenceFailure."""
+        if len(orders) == 1:
+            return [self._answer_to(orders[0], stage)]
+        answers = self._ask({"op": "together", "orders": list(orders)}, stage)
+        with told.suspicion():
+            return told.read_answers(answers, len(orders))
 
-    async def _ask_in_turn(self, order: wire.Frame, stage: str) -> Any:
+    def _answer_to(self, order: wire.Frame, stage: str) -> wire.Frame:
+        self._device.synchronize()  # nobody reads any more what the process may write over
+        return wait(self._order(order, stage))
+
+    async def _order(self, order: wire.Frame, stage: str) -> wire.Frame:
         if not self.is_alive:
             raise self._last_death or ReferenceFailure(stage, RuntimeError("the problem's process has ended"))
         assert self._runner is not None
         async with self._pool.lease.away(self._runner):
-            answer = await self._exchange(order, stage)
-        return self._heed(answer, stage)
+            # An answer that is left over would be taken for that to the next order.
+            return await uninterrupted(self._exchange(order, stage))
 
     async def _exchange(self, order: wire.Frame, stage: str = "build") -> wire.Frame:
         """Send an order and return its answer. If there is none, end the process.
@@ -378,13 +438,14 @@ class ProblemProcess(RunningProblem):
     @contextlib.asynccontextmanager
     async def taken(self) -> AsyncIterator[None]:
         """See RunningProblem."""
-        async with self._question:
-            await self._revive()
+        await self._turn()
+        try:
+            await uninterrupted(self._revive())
             self._is_taken = True
-            try:
-                yield
-            finally:
-                self._is_taken = False
+            yield
+        finally:
+            self._is_taken = False
+            self._question.release()
 
     @contextlib.contextmanager
     def _asking(self) -> Iterator[None]:
@@ -392,33 +453,36 @@ class ProblemProcess(RunningProblem):
 
         Raises ReferenceFailure if its reference has ended it too often, and RunnerStartError.
         """
-        require_caller()
         if is_timed():  # the lane has the problem already: it cannot wait for others, which all stand still
             assert self._is_taken
             yield
             return
-        self._wait(self._begin_question())
+        wait(self._begin_question())
         try:
             if not self.is_alive:
-                self._wait(self._revive_away())
+                wait(self._revive_away())
             yield
         finally:
-            self._loop.call_soon_threadsafe(self._question.release)
+            self._question.release()
 
     async def _begin_question(self) -> None:
-        if not self.is_asked:  # then this does not wait
-            await self._question.acquire()
-            return
-        self._waiting += 1
-        try:
+        if self.is_asked:
             async with self._pool.lease.away(None):
-                await self._question.acquire()
+                await self._turn()
+        else:
+            await self._turn()  # at once
+
+    async def _turn(self) -> None:
+        """Wait until nobody else asks it anything."""
+        self._waiting += 1  # also while the lock is free and its next owner has not woken yet
+        try:
+            await self._question.acquire()
         finally:
             self._waiting -= 1
 
     async def _revive_away(self) -> None:
         async with self._pool.lease.away(None):
-            await self._revive()
+            await uninterrupted(self._revive())  # whoever asks next takes it for built
 
     async def _revive(self) -> None:
         """Make the process if there is none. Raises ReferenceFailure, RunnerStartError."""
@@ -432,6 +496,13 @@ class ProblemProcess(RunningProblem):
         await self._end()
         await self.start()
 
+    def _said(self, answer: wire.Frame) -> Any:
+        """Return what was said of one call, or the failure that it ended with."""
+        try:
+            return self._heed(answer, "reference")
+        except ReferenceFailure as failure:
+            return failure
+
     def _heed(self, answer: wire.Frame, stage: str) -> Any:
         if "ok" in answer:
             return answer["ok"]
@@ -442,54 +513,17 @@ class ProblemProcess(RunningProblem):
             failure.lacked_memory = True
         raise failure
 
-    @contextlib.contextmanager
-    def _suspicion(self) -> Any:
-        """Raise as a failure of the reference what its process says and the program of a problem never does."""
-        try:
-            yield
-        except (ValueError, AttributeError, TypeError, OverflowError, RecursionError) as error:
-            failure = ReferenceFailure("reference", RuntimeError(f"the reference took its process over: {error}"))
-            raise failure from error
-
     # Tensors
 
-    def _post(self, region: torch.Tensor) -> torch.Tensor:
-        """Copy inputs to where the process finds them, and return that arena."""
-        inbox = self._arena(INBOX, region.numel())
-        inbox[: region.numel()].copy_(region)
-        self._device.synchronize()
-        return inbox
-
-    def _take(self, said: Any) -> list[torch.Tensor]:
-        """Return the tensors of an answer, over the outbox: they may be used until the next order."""
-        with self._suspicion():
-            specs = told.read_specs(said.get("tensors"), self._most_bytes)
-            stored = told.read_flag(said.get("stored"))
-        nbytes = tree.layout(specs)[1]
-        fits = OUTBOX in self._arenas and nbytes <= self._arenas[OUTBOX].data.numel()
-        outbox = self._arena(OUTBOX, nbytes)
-        if not (stored and fits):
-            self._ask({"op": "store"}, "reference")
-        return tree.views(outbox, specs)
-
     @property
-    def _most_bytes(self) -> int:
-        """More bytes than the tensors of an answer can take."""
-        return self._device.room_bytes() if self.bounds.device_bytes is None else self.bounds.device_bytes
+    def _ready(self) -> Boxes:
+        assert self._boxes is not None
+        return self._boxes
 
-    def _arena(self, number: int, nbytes: int) -> torch.Tensor:
-        """Return an arena of at least so many bytes."""
-        arena = self._arenas.get(number)
-        if arena is None or arena.data.numel() < nbytes:
-            assert self._runner is not None
-            if arena is not None:
-                self._ask({"op": "arena", "number": number, "ticket": None}, "reference")
-                self._arenas.pop(number).close()
-            size = max(nbytes, _LEAST_ARENA_BYTES)
-            arena = self._device.new_arena(size, self._runner.descriptors, number, grows=True)
-            self._arenas[number] = arena
-            self._ask({"op": "arena", "number": number, "ticket": arena.ticket()}, "reference")
-        return arena.data
+    def _take(self, saids: Sequence[Any]) -> list[list[torch.Tensor]]:
+        # The tensors of an answer cannot take more than this.
+        most = self._device.room_bytes() if self.bounds.device_bytes is None else self.bounds.device_bytes
+        return self._ready.take(saids, most)
 
 
 #: Stages that a process may name.

@@ -6,9 +6,10 @@ those of the protocol, structures are those of `tree.flatten`, and sizes are bou
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ import torch
 from ...shared import small_floats, tree
 from ...shared.enums import Precision
 from ...shared.gradients import Gradients
+from ...shared.reference_failure import ReferenceFailure
 from ...shared.running_problem import Counted
 from ...shared.tracebacks import ErrorDescription
 from ...shared.tree import TensorSpec
@@ -37,6 +39,16 @@ _TYPE_CHARS, _MESSAGE_CHARS, _TRACEBACK_CHARS = 200, 4096, 8192
 
 class MalformedError(ValueError):
     """A process said what the program of a problem never says."""
+
+
+@contextlib.contextmanager
+def suspicion() -> Iterator[None]:
+    """Raise as a failure of the reference what its process says and the program of a problem never does."""
+    try:
+        yield
+    except (ValueError, AttributeError, TypeError, OverflowError, RecursionError) as error:
+        failure = ReferenceFailure("reference", RuntimeError(f"the reference took its process over: {error}"))
+        raise failure from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +140,14 @@ def read_parameters(said: Any) -> Mapping[str, tuple[TensorSpec, int]]:
             case _:
                 raise MalformedError("parameters")
     return found
+
+
+def read_answers(said: Any, count: int) -> list[dict[str, Any]]:
+    """Return the answers to `count` orders that were sent together. Raises MalformedError."""
+    answers = [_dict(answer) for answer in _list(said)]
+    if len(answers) != count:
+        raise MalformedError(f"{len(answers)} answers to {count} orders")
+    return answers
 
 
 def read_counted(said: Any) -> Counted:

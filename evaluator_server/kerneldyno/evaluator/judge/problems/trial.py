@@ -7,6 +7,7 @@ notices both a changed input and an input that should have been changed.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import secrets
 from collections.abc import Callable, Sequence
@@ -20,14 +21,13 @@ from ...shared import tree
 from ...shared.enums import Precision, Preset
 from ...shared.precision import round_to
 from ...shared.reference_failure import ReferenceFailure
-from ...shared.running_problem import RunningProblem
+from ...shared.running_problem import Answering, PreciseRun
 from ...shared.spec import EvalSpec
 from ..comparison.compare import Expected, all_finite, compare, expect, is_measured
 from ..comparison.evidence import Comparison
 from ..comparison.structures import floats, twin_noise
 from ..runners.handle import RunnerStartError
 from . import noise
-from .asking import GivenUpError
 from .excerpt import Excerpt
 from .inputs import Inputs, Vary, draw
 from .stress import Stress
@@ -46,6 +46,11 @@ UNJUDGED = Expected(None, ())
 Stage = Callable[[Inputs], None]
 #: Returns a changed input tensor.
 Change = Callable[[torch.Tensor], torch.Tensor]
+#: A change of the inputs, if there is one, and to how many mantissa bits parameters are rounded, if they are.
+_Changed = tuple[Change | None, int | None]
+
+#: Inputs up to this size, in bytes, are answered in float64 several times by one order.
+_TOGETHER_BYTES = 16 << 20
 
 
 class NotFiniteError(Exception):
@@ -119,7 +124,7 @@ class Method:
 
 
 def answer(
-    problem: RunningProblem,
+    problem: Answering,
     spec: EvalSpec,
     device: Device,
     number: int,
@@ -193,14 +198,14 @@ def answer(
             block=block,
             peak=returned.peak,
         )
-    except (ReferenceFailure, NotFiniteError, RunnerStartError, GivenUpError):
+    except (ReferenceFailure, NotFiniteError, RunnerStartError, asyncio.CancelledError):
         raise
     except BaseException as error:
         raise ReferenceFailure("reference", error) from error
 
 
 def _answered_precisely(
-    problem: RunningProblem,
+    problem: Answering,
     device: Device,
     number: int,
     inputs: Inputs,
@@ -211,18 +216,15 @@ def _answered_precisely(
 ) -> Expected:
     """Make an Expected with a float64 twin of everything, or with another run if there is no twin or no memory."""
     try:
-        precise_structure, precise = _twin(problem, inputs, seed)
+        move = noise.shake_of(values)
+        # The movement of outputs with their inputs is conditioning.
+        changed: list[_Changed] = [(None, None), (lambda tensor: noise.shaken(tensor, move), None)]
+        if allowed:
+            changed.append(_rounded(allowed))
+        (precise_structure, precise), moved, *rest = _twins(problem, inputs, seed, changed)
         if precise is not None:
-            move = noise.shake_of(values)
-            # The movement of outputs with their inputs is conditioning.
-            moved = _twin(problem, inputs, seed, lambda tensor: noise.shaken(tensor, move))
-            rounded: tuple[Any, list[torch.Tensor] | None] = None, None
-            most = noise.STEP
-            if allowed:
-                bits = BITS[allowed]
-                rounded = _twin(problem, inputs, seed, lambda tensor: round_to(tensor, bits), bits)
-                most = math.inf
-            device.synchronize()
+            rounded = rest[0] if rest else (None, None)
+            most = math.inf if allowed else noise.STEP
             expected = expect(structure, values, precise, [moved[1] or []], rounded[1] or [], most)
             number_noise = twin_noise(structure, precise_structure, [moved[0]], rounded[0], most)
             return replace(expected, number_noise=number_noise)
@@ -234,7 +236,7 @@ def _answered_precisely(
 
 
 def prepare(
-    problem: RunningProblem,
+    problem: Answering,
     spec: EvalSpec,
     device: Device,
     number: int,
@@ -266,7 +268,7 @@ def prepare(
     return prepared
 
 
-def unused_precision(problem: RunningProblem, spec: EvalSpec, device: Device, precision: Precision) -> Precision:
+def unused_precision(problem: Answering, spec: EvalSpec, device: Device, precision: Precision) -> Precision:
     """Return `precision` if the reference may compute in it, but its answers are clearly finer; else UNSPECIFIED.
 
     Libraries choose an algorithm for each call, partly by the free memory. In another process the very same code may
@@ -283,26 +285,41 @@ def unused_precision(problem: RunningProblem, spec: EvalSpec, device: Device, pr
 
 
 def twin_at(
-    problem: RunningProblem, trial: Trial, precision: Precision, change: Change | None = None
+    problem: Answering, trial: Trial, precision: Precision, change: Change | None = None
 ) -> list[torch.Tensor] | None:
     """Return the float64 answer to a trial with every operand from outside rounded to `precision`.
 
     `change` replaces the rounding of the inputs. The reference's own parameters are rounded in any case.
     """
+    rounding, bits = _rounded(precision)
+    return _twins(problem, trial.inputs, trial.seed, [(change or rounding, bits)])[0][1]
+
+
+def _rounded(precision: Precision) -> _Changed:
     bits = BITS[precision]
-    return _twin(problem, trial.inputs, trial.seed, change or (lambda tensor: round_to(tensor, bits)), bits)[1]
+    return lambda tensor: round_to(tensor, bits), bits
 
 
-def _twin(
-    problem: RunningProblem, inputs: Inputs, seed: int, change: Change | None = None, bits: int | None = None
-) -> tuple[Any, list[torch.Tensor] | None]:
-    """Return structure and tensors of the float64 answer to inputs whose floating-point tensors went through `change`.
+def _twins(
+    problem: Answering, inputs: Inputs, seed: int, changed: Sequence[_Changed]
+) -> list[tuple[Any, list[torch.Tensor] | None]]:
+    """Return structure and tensors of float64 answers, each to inputs whose floating-point tensors were changed.
 
-    With `bits`, the reference's parameters are rounded to that many mantissa bits. Return (None, None) if there is no
-    twin.
+    Return (None, None) for each that there is not. Small inputs travel together.
     """
-    tensors = [change(tensor) if change is not None and is_measured(tensor) else tensor for tensor in inputs.tensors()]
-    return problem.precise(inputs.structure, tensors, seed, bits) or (None, None)
+    found: list[tuple[Any, list[torch.Tensor] | None]] = []
+    at_once = len(changed) if inputs.set_bytes <= _TOGETHER_BYTES else 1
+    for begin in range(0, len(changed), at_once):
+        runs = [
+            PreciseRun(inputs.structure, _changed(inputs.tensors(), change), seed, bits)
+            for change, bits in changed[begin : begin + at_once]
+        ]
+        found += [each or (None, None) for each in problem.precise(runs)]
+    return found
+
+
+def _changed(tensors: Sequence[torch.Tensor], change: Change | None) -> list[torch.Tensor]:
+    return [change(each) if change is not None and is_measured(each) else each for each in tensors]
 
 
 def judge(

@@ -78,7 +78,7 @@ class Runner:
         self._sockets = (channel, control)
         #: Host memory that it may use, in bytes.
         self.memory_bytes = memory_bytes
-        #: The program in it; only a "runner" opens the device.
+        #: The program in it. A "runner" may become that of a "problem".
         self.role = role
         self.descriptors = descriptors
         #: True if a candidate was put into it.
@@ -89,8 +89,8 @@ class Runner:
         self.pace = 0.0
         #: Its pace class; 0 until `Pool.class_of` has determined it.
         self.pace_class = 0
-        #: True while it has an order that it has not answered. A problem's process is also busy until it is built.
-        self.is_asked = role == "problem"
+        #: True while a problem's process has an order that it has not answered, and until the problem is built.
+        self.is_asked = False
         self._stopped_total = 0.0
         self._stopped_since: float | None = None
         self._exit: asyncio.Future[ExitReport] = asyncio.get_running_loop().create_future()
@@ -162,6 +162,11 @@ class Runner:
         if frame is None:
             raise RunnerGone
         return frame
+
+    def will_run_problem(self) -> None:
+        """Let it run a problem, and no candidate."""
+        self.role = "problem"
+        self.is_asked = True
 
     @property
     def stopped_seconds(self) -> float:

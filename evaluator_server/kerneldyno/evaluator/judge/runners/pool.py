@@ -35,7 +35,7 @@ _TRIES = 8
 _MOST_LEFT_OVER = 2
 _LEFT_OVER_SECONDS = 30.0
 #: The roles of processes that open the device.
-_WITH_DEVICE = ("runner", "inspection", "problem")
+_WITH_DEVICE = ("runner", "inspection")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -116,7 +116,6 @@ class Pool:
         role: str = "runner",
         descriptors: list[int] | None = None,
         tool: wire.Frame | None = None,
-        memory_bytes: int | None = None,
     ) -> Runner:
         """Start one runner and wait until it is warm.
 
@@ -126,7 +125,6 @@ class Pool:
                 device.
             descriptors: The files that both sides share, which the runner closes when it ends; None: the device's.
             tool: The tool of an inspection: its name, and what it is asked for.
-            memory_bytes: Its host memory; None for that of a candidate.
 
         Raises:
             RunnerStartError: It could not be started.
@@ -140,7 +138,7 @@ class Pool:
             "role": role,
             "device": self._device_name,
             "walls": dataclasses.asdict(walls),
-            "memory_bytes": memory_bytes or self.memory_bytes,
+            "memory_bytes": self.memory_bytes,
             "tool": tool,
             "environment": {
                 **self.environment,
@@ -153,7 +151,7 @@ class Pool:
             channel_theirs.close()
             control_theirs.close()
         self.spawns += role == "runner"
-        runner = Runner(channel, control, descriptors, role, memory_bytes or self.memory_bytes)
+        runner = Runner(channel, control, descriptors, role, self.memory_bytes)
         self.runners.add(runner)
         try:
             await runner.start(contextlib.nullcontext() if full_queues else self._opening())
@@ -209,6 +207,20 @@ class Pool:
             if classes and self.class_of(runner) not in classes:
                 runner = self._exchange(runner, classes)
         runner.has_candidate = True
+        return runner
+
+    async def take_for_problem(self, memory_bytes: int) -> Runner:
+        """Return a warm runner that nobody else gets and that will run a problem, with so much host memory.
+
+        Raises RunnerStartError.
+        """
+        runner = await self._take_spare()
+        runner.will_run_problem()
+        try:
+            await runner.allow(memory_bytes)
+        except BaseException:
+            await self.discard(runner)
+            raise
         return runner
 
     def class_of(self, runner: Runner) -> int:
@@ -337,7 +349,7 @@ class Pool:
             how = "killed" if overdue else "clean"
         else:
             how = "signal" if report.signal else "error" if report.exit_code else "clean"
-        self.exits[how] += runner.role == "runner"
+        self.exits[how] += runner.role in ("runner", "problem")  # each problem's process was a runner when it was made
         return report
 
     async def close(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,9 +16,11 @@ from ...devices.base import Arena, Device, Gate
 from ...devices.signals import Signals
 from ...devices.timed_loops import Plan, Station
 from ...shared import tree, wire
+from . import work
 from .answers import read_burst
 from .handle import Runner, RunnerGarbled, RunnerGone, RunnerLate, RunnerStartError
 from .lease import Lease
+from .work import T
 
 #: Time limit for a runner to open memory that the judge has made for it, in seconds.
 _REACHING_SECONDS = 60.0
@@ -84,6 +86,10 @@ class Side(ABC):
             arena.close()
         self._arenas = []
 
+    async def execute(self, piece: Callable[[], T]) -> T:
+        """Run `piece` as a piece of the judge's own work on the device."""
+        return await work.execute(self._lease, piece)
+
     @property
     def arena_bytes(self) -> int:
         """Size of the arenas, in bytes."""
@@ -105,15 +111,18 @@ class Side(ABC):
             memory_bytes: Device memory that the runner may use in addition; 0 for no limit.
         """
         await self.runner.allow(host_bytes)
-        async with self._lease.work():
-            inputs, timed = max(room, sizes.sets * sizes.set_bytes), sizes.slots * sizes.slot_bytes
-            if widest > sizes.slot_bytes:
-                sizes = replace(sizes, slots=min(sizes.slots, CHECKED_SLOTS), slot_bytes=widest)
+        inputs, timed = max(room, sizes.sets * sizes.set_bytes), sizes.slots * sizes.slot_bytes
+        if widest > sizes.slot_bytes:
+            sizes = replace(sizes, slots=min(sizes.slots, CHECKED_SLOTS), slot_bytes=widest)
+
+        def allocate() -> None:
             for number, size in enumerate((inputs, max(timed, sizes.slots * sizes.slot_bytes))):
                 self._arenas.append(self.device.new_arena(size, self.runner.descriptors, number))
-            arena_in, arena_out = (arena.data for arena in self._arenas)
             self._signals = self.device.signals(self.runner.descriptors)
             self.gate = self.device.gate(self._signals, queues=False)
+
+        await self.execute(allocate)
+        arena_in, arena_out = (arena.data for arena in self._arenas)
         order = {
             "op": "arenas",
             "tickets": [arena.ticket() for arena in self._arenas],

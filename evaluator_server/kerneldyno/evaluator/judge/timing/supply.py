@@ -14,18 +14,20 @@ import secrets
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from ...devices.base import Device
 from ...shared import tree
+from ...shared.running_problem import Answering
 from ...shared.spec import EvalSpec
 from ..memory.surplus import checks, drawn_ahead, kept_sets
 from ..problems import trial
-from ..problems.asking import AskProblem, in_thread
 from ..problems.cache import BuiltProblem
 from ..problems.inputs import Inputs, draw
+from ..problems.side_by_side import side_by_side
+from ..runners.work import Execute, run
 
 #: If drawing the input sets of one burst takes longer than this, in seconds, earlier sets are changed and used again.
 _DRAWING_SECONDS = {"cuda": 0.25, "cpu": 0.05}
@@ -87,14 +89,13 @@ class Supply:
     def _most_kept(self) -> int:
         return kept_sets(self.device, self.set_bytes)
 
-    async def draw_ahead(self, counts: Iterable[int], ask: AskProblem) -> None:
-        """Draw batches of these sizes ahead, each in a turn of its own, until the memory for them is used up.
+    async def draw_ahead(self, counts: Iterable[int], execute: Execute) -> None:
+        """Draw batches of these sizes ahead, until the memory for them is used up.
 
-        Outputs count too: one large expected output may take more memory than all inputs. `ask` runs what asks the
-        problem.
+        Outputs count too: one large expected output may take more memory than all inputs.
         """
         for number in range(1, self.built.problem.cases or 1):
-            if await ask(functools.partial(self._is_alike, number)):
+            if await execute(functools.partial(self._is_alike, number)):
                 self._alike.append(number)
         room, answers = self.room, drawn_ahead(self.device) // self.example.slot_bytes
         for count in counts:
@@ -102,7 +103,7 @@ class Supply:
             answers -= min(count, self.checks)
             if room < 0 or answers < 0:
                 return
-            self._ahead.append(await ask(functools.partial(self._draw, count, self.checks)))
+            self._ahead.append(await execute(functools.partial(self._draw, count, self.checks)))
 
     async def take(self, count: int) -> Batch:
         """Return a batch of `count` sets that nobody has seen, drawn ahead if possible. Raises ReferenceFailure.
@@ -113,7 +114,7 @@ class Supply:
             if batch.count == count:
                 return self._ahead.pop(at)
         self._seen = None  # its memory is needed
-        batch = await in_thread(self.device, functools.partial(self._draw, count, checks=1))
+        batch = await run(functools.partial(self._draw, count, checks=1))
         if self.is_outlined:
             self._seen = batch.data  # it will be by then: `familiar` is not called between this and the batch's burst
         return batch
@@ -132,7 +133,7 @@ class Supply:
             return Batch(count, self.example.inputs.master.repeat(count), {})
         if self._seen is None or self._seen.numel() < count * self.set_bytes:
             self._seen = None
-            self._seen = (await in_thread(self.device, functools.partial(self._draw, count, checks=0))).data
+            self._seen = (await run(functools.partial(self._draw, count, checks=0))).data
         return Batch(count, self._seen[: count * self.set_bytes], {})
 
     def _draw(self, count: int, checks: int) -> Batch:
@@ -153,7 +154,7 @@ class Supply:
             done += some
         self.built.examination.season(self.device, data, self.specs, count)
         checked = self._checked(cases, checks)
-        right = {index: self._answer(cases[index], data[index * size :][:size]) for index in checked}
+        right = dict(zip(checked, self._answers(cases, data, checked), strict=True))
         self.device.synchronize()
         room = max(self.built.footprint.outputs, self.example.slot_bytes)
         return Batch(count, data, {index: answer for index, answer in right.items() if answer.slot_bytes <= room})
@@ -186,10 +187,23 @@ class Supply:
         """Seconds to draw the inputs of the longest burst."""
         return self.built.seconds_a_set * self.longest
 
-    def _answer(self, case: int, data: torch.Tensor) -> trial.Trial:
+    def _answers(self, cases: Sequence[int], data: torch.Tensor, checked: Sequence[int]) -> list[trial.Trial]:
+        """Return the trials of some sets: small ones are answered side by side."""
+        size, problem = self.set_bytes, self.built.problem
+        works = [
+            functools.partial(self._answer, case=cases[index], data=data[index * size :][:size]) for index in checked
+        ]
+        if self.built.footprint.is_large or len(works) < 2:
+            return [work(problem) for work in works]
+        found = side_by_side(problem, works)
+        for each in found:
+            if isinstance(each, BaseException):
+                raise each
+        return cast("list[trial.Trial]", found)
+
+    def _answer(self, problem: Answering, case: int, data: torch.Tensor) -> trial.Trial:
         inputs = Inputs(self.structure, self.specs, data)
-        problem, like = self.built.problem, self.example.expected
-        spares = self.built.spares_inputs
+        like, spares = self.example.expected, self.built.spares_inputs
         right = trial.answer(problem, self.spec, self.device, case, inputs, like, spares=spares)
         right.forget_inputs()
         return right
