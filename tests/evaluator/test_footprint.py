@@ -10,6 +10,7 @@ import pytest
 from kerneldyno.evaluator.devices.base import Device
 from kerneldyno.evaluator.judge.memory import footprint
 from kerneldyno.evaluator.judge.memory.footprint import Footprint, HostNeed, constructing
+from kerneldyno.evaluator.judge.memory.together import most_together, trials_together
 from kerneldyno.evaluator.judge.runners.side import Sizes
 
 pytestmark = pytest.mark.pure
@@ -46,6 +47,21 @@ def shape(found: Footprint, capacity: int = H200, *, timed: bool = True) -> tupl
 )
 def test_arenas_hold_what_timing_likes_where_there_is_room(inputs: int, outputs: int, sets: int, slots: int) -> None:
     assert shape(problem(inputs, outputs)) == (sets, slots)
+
+
+def test_trials_are_prepared_together_as_far_as_a_share_of_the_memory_goes() -> None:
+    sizes = [1024, 8 * MIB, 32 * MIB, 64 * MIB, 128 * MIB]
+    assert [trials_together(gpu(), size, size) for size in sizes] == [8, 8, 2, 1, 0]
+    assert [trials_together(gpu(8 * GIB), size, size) for size in sizes] == [8, 0, 0, 0, 0]
+    # The next trials are prepared while these are tried: each takes its inputs twice and its outputs four times.
+    assert most_together(gpu(), 32 * MIB, 32 * MIB) == (2 * 6 * 64 + 2 * 2 * 6 * 32) * MIB
+    assert most_together(gpu(), 128 * MIB, 128 * MIB) == 2 * 6 * 128 * MIB
+
+
+def test_what_trials_take_together_is_in_the_plan_of_small_problems() -> None:
+    small, large = problem(8 * MIB, 8 * MIB), problem(GIB, MIB)
+    assert problem(8 * MIB, 8 * MIB, together=GIB).judged == small.judged + GIB
+    assert problem(GIB, MIB, together=GIB).judged == large.judged
 
 
 def test_a_candidate_that_is_not_timed_needs_one_set() -> None:

@@ -13,7 +13,8 @@ import torch
 
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.judge.problems import told
-from kerneldyno.evaluator.judge.problems.process import Bounds, ProblemProcess
+from kerneldyno.evaluator.judge.problems.boxes import Boxes
+from kerneldyno.evaluator.judge.problems.process import Bounds, Lives, ProblemProcess
 from kerneldyno.evaluator.judge.runners import work
 from kerneldyno.evaluator.judge.runners.lease import Lease
 from tests.evaluator.judge_harness import Judge, limits, request
@@ -279,6 +280,26 @@ async def test_who_is_cancelled_leaves_no_answer_to_the_next_question(monkeypatc
         assert await work.execute(lease, functools.partial(asks, "second")) == "second"
     with pytest.raises(asyncio.CancelledError):
         await first
+
+
+async def test_a_process_that_ends_takes_nothing_from_the_next_one() -> None:
+    problem, ended = object.__new__(ProblemProcess), asyncio.Event()
+    boxes = [Boxes(CPU, [], lambda *_: None) for _ in range(2)]
+    closed: list[Boxes] = []
+    for each in boxes:
+        each.close = functools.partial(closed.append, each)  # type: ignore[method-assign]
+
+    async def discard(_: Any) -> None:
+        await ended.wait()
+
+    problem._lives, problem._pool = Lives(), SimpleNamespace(discard=discard)  # type: ignore[assignment]
+    problem._runner, problem._boxes = SimpleNamespace(has_ended=False), boxes[0]  # type: ignore[assignment]
+    resting = asyncio.ensure_future(problem.rest())
+    await asyncio.sleep(0.01)
+    problem._runner, problem._boxes = None, boxes[1]  # somebody asks, and makes it again
+    ended.set()
+    await resting
+    assert (problem._boxes, closed) == (boxes[1], [boxes[0]])
 
 
 @pytest.mark.pure

@@ -120,7 +120,7 @@ async def _drawn(
             candidate.case = case_of(built.problem, candidate.spec, group[0][0])
             prepared = await (ahead or _draw_group(candidate, built, group, problems))
             ahead = None
-            if at_once > 1 and at + 1 < len(groups):
+            if not built.footprint.is_large and at + 1 < len(groups):
                 ahead = asyncio.create_task(_draw_group(candidate, built, groups[at + 1], problems))
             for number, kind in group:
                 candidate.case = case_of(built.problem, candidate.spec, number)

@@ -82,10 +82,12 @@ async def replay_as_ghost(candidate: Candidate, built: BuiltProblem, problems: P
     examined = built.examination
     if not candidate.record.launches or not examined.varies or _IDLE_MUTANTS.intersection(examined.pass_all):
         return  # nothing to disable, or an earlier answer would be right again
-    nominal = await _prepare(candidate, built, None, problems)
+    kinds: Sequence[Stress | None] = examined.held or (None, None)
+    nominal, prepared = await _prepare_two(candidate, built, kinds[0], problems)
     telling = False
-    for kind in examined.held or (None, None):
-        current = await _prepare(candidate, built, kind, problems)
+    for kind in kinds:
+        current = prepared or await _prepare(candidate, built, kind, problems)
+        prepared = None
         if not telling:
             telling = await candidate.execute(functools.partial(_differs, candidate, current, nominal))
         try:
@@ -102,6 +104,19 @@ async def replay_as_ghost(candidate: Candidate, built: BuiltProblem, problems: P
             f"{left_out} launches of its kernels were left out" if left_out else "it no longer launches its kernels"
         )
         _judge(candidate, "S20", f"{evidence}, and the output was still right")
+
+
+async def _prepare_two(
+    candidate: Candidate, built: BuiltProblem, kind: Stress | None, problems: Problems
+) -> tuple[trial.Trial, trial.Trial | None]:
+    """Return a nominal trial, and one of this kind if both can be prepared side by side."""
+    if built.at_once(candidate.device) > 1:
+        wanted = [(0, None), (0, kind)]
+        found = await problems.execute(lambda: built.prepare_together(candidate.spec, candidate.device, wanted))
+        nominal, other = (each if isinstance(each, trial.Trial) else None for each in found)
+        if nominal is not None:
+            return nominal, other
+    return await _prepare(candidate, built, None, problems), None
 
 
 async def _prepare(candidate: Candidate, built: BuiltProblem, kind: Stress | None, problems: Problems) -> trial.Trial:

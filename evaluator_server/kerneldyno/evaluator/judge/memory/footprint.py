@@ -82,6 +82,8 @@ class Footprint:
     drawing: int = 0
     #: Those of the parameters that have secret values, which the candidate gets through its arena.
     secret: int = 0
+    #: What preparing trials together takes in addition, if they are small (`together`).
+    together: int = 0
 
     @property
     def is_large(self) -> bool:
@@ -109,6 +111,7 @@ class Footprint:
         running = 2 * self.inputs + self.working + self.outputs
         if not self.is_large:
             running += 2 * (self.inputs + self.working) + 6 * self.outputs  # float64 twins of everything
+            running += self.together
         kept = max(self.outputs, self.widest_outputs) + WITH_PRECISE * self.parameters + self.held
         return max(drawing, running) + kept + _SLACK_BYTES
 

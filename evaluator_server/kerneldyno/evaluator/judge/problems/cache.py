@@ -23,6 +23,7 @@ from ...shared.running_problem import Answering, Counted, RunningProblem
 from ...shared.spec import EvalSpec, ProblemSpec
 from ..memory.footprint import CONTEXT_BYTES, WITH_PRECISE, Footprint, constructing
 from ..memory.surplus import most_ahead
+from ..memory.together import most_together, trials_together
 from ..runners import work
 from ..runners.lease import Lease
 from ..runners.work import T
@@ -45,13 +46,6 @@ _KEPT_SHARE = 1 / 8
 _MOST_KNOWN = 256
 #: A reference that keeps more than this in addition to its parameters, in bytes, is not kept itself.
 _HOARDED_BYTES = 1 << 30
-
-#: Most trials that are prepared together, and the memory that what passes between judge and problem may take meanwhile,
-#: in bytes and as a share of the device's. In float64 a trial's inputs and outputs pass two or three times.
-_MOST_TOGETHER = 8
-_TOGETHER_BYTES = {"cuda": 512 << 20, "cpu": 32 << 20}
-_TOGETHER_SHARE = 1 / 128
-_PRECISE_TIMES = 6
 
 #: Builds a problem under a secret seed, which may have so many bytes of device memory, or None for what there is.
 Begin = Callable[[ProblemSpec, int, int | None], Awaitable[RunningProblem]]
@@ -143,8 +137,7 @@ class BuiltProblem:
         """Return how many trials may be prepared together."""
         if self.footprint.is_large or self.problem.cases is not None:
             return 1
-        room = device.at_most(_TOGETHER_BYTES[device.kind], _TOGETHER_SHARE)
-        return max(1, min(_MOST_TOGETHER, room // (_PRECISE_TIMES * (self.footprint.inputs + self.footprint.outputs))))
+        return max(1, trials_together(device, self.footprint.inputs, self.footprint.outputs))
 
     def prepare_together(
         self, spec: EvalSpec, device: Device, wanted: Sequence[tuple[int, Stress | None]]
@@ -318,6 +311,7 @@ class Problems:
             construction=constructing(problem.parameter_bytes, problem.construction_bytes),
             drawing=problem.drawing_bytes or 0,
             secret=sum(tensor.numel() * tensor.element_size() for tensor in problem.constants.values()),
+            together=most_together(device, inputs.set_bytes, first.slot_bytes) if problem.cases is None else 0,
         )
         footprint = with_all_cases(footprint, problem, spec, device)
         counted = None

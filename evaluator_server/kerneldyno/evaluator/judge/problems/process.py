@@ -358,8 +358,8 @@ class ProblemProcess(RunningProblem):
     async def _end(self) -> ExitReport | None:
         """End the process, and free the arenas."""
         runner, self._runner = self._runner, None
+        boxes, self._boxes = self._boxes, None  # both now: somebody may make the next process while this one ends
         report = None if runner is None else await self._pool.discard(runner)
-        boxes, self._boxes = self._boxes, None
         if boxes is not None:
             boxes.close()
         return report

@@ -26,6 +26,7 @@ from ...shared.spec import EvalSpec
 from ..comparison.compare import Expected, all_finite, compare, expect, is_measured
 from ..comparison.evidence import Comparison
 from ..comparison.structures import floats, twin_noise
+from ..memory.together import trials_together
 from ..runners.handle import RunnerStartError
 from . import noise
 from .excerpt import Excerpt
@@ -48,9 +49,6 @@ Stage = Callable[[Inputs], None]
 Change = Callable[[torch.Tensor], torch.Tensor]
 #: A change of the inputs, if there is one, and to how many mantissa bits parameters are rounded, if they are.
 _Changed = tuple[Change | None, int | None]
-
-#: Inputs up to this size, in bytes, are answered in float64 several times by one order.
-_TOGETHER_BYTES = 16 << 20
 
 
 class NotFiniteError(Exception):
@@ -221,7 +219,9 @@ def _answered_precisely(
         changed: list[_Changed] = [(None, None), (lambda tensor: noise.shaken(tensor, move), None)]
         if allowed:
             changed.append(_rounded(allowed))
-        (precise_structure, precise), moved, *rest = _twins(problem, inputs, seed, changed)
+        output_bytes = sum(value.numel() * value.element_size() for value in values)
+        together = trials_together(device, inputs.set_bytes, output_bytes) > 0
+        (precise_structure, precise), moved, *rest = _twins(problem, inputs, seed, changed, together=together)
         if precise is not None:
             rounded = rest[0] if rest else (None, None)
             most = math.inf if allowed else noise.STEP
@@ -301,14 +301,14 @@ def _rounded(precision: Precision) -> _Changed:
 
 
 def _twins(
-    problem: Answering, inputs: Inputs, seed: int, changed: Sequence[_Changed]
+    problem: Answering, inputs: Inputs, seed: int, changed: Sequence[_Changed], *, together: bool = False
 ) -> list[tuple[Any, list[torch.Tensor] | None]]:
     """Return structure and tensors of float64 answers, each to inputs whose floating-point tensors were changed.
 
-    Return (None, None) for each that there is not. Small inputs travel together.
+    Return (None, None) for each that there is not. `together` says whether there is memory for all runs at once.
     """
     found: list[tuple[Any, list[torch.Tensor] | None]] = []
-    at_once = len(changed) if inputs.set_bytes <= _TOGETHER_BYTES else 1
+    at_once = len(changed) if together else 1
     for begin in range(0, len(changed), at_once):
         runs = [
             PreciseRun(inputs.structure, _changed(inputs.tensors(), change), seed, bits)
