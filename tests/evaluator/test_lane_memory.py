@@ -118,6 +118,7 @@ def context(device: Device, references: Kept | None = None, problems: Kept | Non
         host=HostMemory(GIB, lambda: 16 * GIB),
         references=references or References(),
         problems=problems or Problems(),
+        making_room=asyncio.Lock(),
         pool=SimpleNamespace(lease=SimpleNamespace(work=work), end_left_over=end_left_over),
     )
 

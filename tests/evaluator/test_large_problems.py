@@ -300,6 +300,30 @@ async def test_a_reference_that_keeps_memory_loses_its_process(allocated: tuple[
     assert built.problem.is_alive is not hoards
 
 
+async def test_memory_of_a_process_that_is_being_ended_counts_until_it_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spec, ended, rest = spec_for(SEPARABLE["a product"]), asyncio.Event(), Resting.rest
+    problems = known(Counting(0, 2 << 30, 2 << 30))
+    built = await problems.get(spec, None)
+
+    async def slowly(problem: Resting) -> None:
+        await rest(problem)
+        await ended.wait()
+
+    monkeypatch.setattr(Resting, "rest", slowly)
+    with problems.used(spec, built):
+        pass
+    await asyncio.sleep(0)
+    assert (built.nbytes, problems.idle_bytes > 2 << 30) == (0, True)
+    waits = asyncio.ensure_future(problems.rest_one())
+    await asyncio.sleep(0.01)
+    assert not waits.done()
+    ended.set()
+    assert await waits
+    assert (problems.idle_bytes, await problems.rest_one()) == (0, False)
+
+
 async def test_a_problem_that_rests_takes_no_memory_and_stays_known() -> None:
     problems, spec = known(CPU), spec_for(SEPARABLE["a product"])
     built = await problems.get(spec, None)

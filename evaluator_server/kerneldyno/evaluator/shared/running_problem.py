@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -246,8 +246,12 @@ class RunningProblem(Answering):
         """True if its reference has ended its process so often that none is made any more."""
         return False
 
-    async def rest(self) -> None:
-        """End its process, which holds memory. It is made again when the problem is asked for the next time."""
+    def rest(self) -> Coroutine[Any, Any, object]:
+        """Have no process any more, which holds memory, and return what ends it.
+
+        It is made again when the problem is asked for the next time.
+        """
+        return _nothing()
 
     def taken(self) -> contextlib.AbstractAsyncContextManager[None]:
         """Have it to oneself for a body in which nobody else could go on; make its process if there is none now.
@@ -258,3 +262,7 @@ class RunningProblem(Answering):
 
     def limit(self, nbytes: int) -> None:
         """Let its process have so many bytes of device memory."""
+
+
+async def _nothing() -> None:
+    """There is no process to end."""

@@ -164,7 +164,8 @@ class Problems:
         self.device = device
         self._lease = lease
         self._begin = begin
-        self._ending: set[asyncio.Future[None]] = set()
+        #: What ends processes while nobody waits for it, and the device memory in bytes that each will free.
+        self._ending: dict[asyncio.Future[object], int] = {}
         self._built: OrderedDict[str, BuiltProblem] = OrderedDict()
         #: A lock for each problem that is being built.
         self._meeting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -208,7 +209,7 @@ class Problems:
                     await problem.rest()
                     raise
                 self._built[key] = built
-                await self._make_room()
+                self._make_room()
             return built
 
     @contextlib.contextmanager
@@ -220,31 +221,39 @@ class Problems:
         finally:
             built.users -= 1
             if not built.users and (built.hoards or self.find(spec) is not built):
-                self._end_later(built.problem)
+                self._end_later(built)
 
     def forget(self, spec: EvalSpec) -> None:
         """Drop the problem of `spec`: its reference may hold memory that it should not."""
         built = self._built.pop(spec.examined_key, None)
         if built is not None and not built.users:
-            self._end_later(built.problem)
+            self._end_later(built)
 
-    def _end_later(self, problem: RunningProblem) -> None:
+    def _end_later(self, built: BuiltProblem) -> None:
         """End a problem's process while nobody waits for that."""
-        ending = asyncio.ensure_future(problem.rest())
-        self._ending.add(ending)
-        ending.add_done_callback(self._ending.discard)
+        nbytes = built.nbytes
+        ending = asyncio.ensure_future(built.problem.rest())
+        self._ending[ending] = nbytes
+        ending.add_done_callback(self._ending.pop)
 
     @property
     def idle_bytes(self) -> int:
-        """Device memory in bytes of the problems that nobody uses now."""
-        return sum(built.nbytes for built in self._built.values() if not built.users)
+        """Device memory in bytes of the problems that nobody uses now, and of processes that are being ended."""
+        return sum(built.nbytes for built in self._idle) + sum(self._ending.values())
+
+    @property
+    def _idle(self) -> list[BuiltProblem]:
+        """The problems with a process that nobody uses, the least recently used one first."""
+        return [built for built in self._built.values() if not built.users and built.problem.is_alive]
 
     async def rest_one(self) -> bool:
         """End the process of the least recently used problem that nobody uses. Return False if there is none."""
-        for built in self._built.values():
-            if not built.users and built.problem.is_alive:
-                await built.problem.rest()
-                return True
+        if self._ending:
+            await asyncio.wait(self._ending, return_when=asyncio.FIRST_COMPLETED)
+            return True
+        for built in self._idle[:1]:
+            await built.problem.rest()
+            return True
         return False
 
     async def clear(self) -> None:
@@ -278,17 +287,16 @@ class Problems:
         """Number of problems that have a process now."""
         return sum(built.problem.is_alive for built in self._built.values())
 
-    async def _make_room(self) -> None:
-        room = self.device.at_most(1 << 62, _KEPT_SHARE)
-        while self.alive > _KEPT or self.idle_bytes > room:
-            if not await self.rest_one():
-                break
+    def _make_room(self) -> None:
+        idle, room = self._idle, self.device.at_most(1 << 62, _KEPT_SHARE)
+        while idle and (self.alive > _KEPT or sum(built.nbytes for built in idle) > room):
+            self._end_later(idle.pop(0))
         while len(self._built) > _MOST_KNOWN:
             oldest = next(iter(self._built.values()))
             if oldest.users:
                 break
             self._built.popitem(last=False)
-            await oldest.problem.rest()
+            self._end_later(oldest)
 
     def _meet(self, problem: RunningProblem, spec: EvalSpec, seed: int, within: int | None) -> BuiltProblem:
         """Examine a problem that was built, its memory first. Raises NeedsMoreError.

@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
@@ -350,15 +350,18 @@ class ProblemProcess(RunningProblem):
         """See RunningProblem."""
         return self._deaths > _REBIRTHS
 
-    async def rest(self) -> None:
-        """End the process, which holds memory. It is made again when the problem is asked for the next time."""
+    def rest(self) -> Coroutine[Any, Any, object]:
+        """See RunningProblem."""
         self._lives.rested += self.is_alive
-        await self._end()
+        return self._end()
 
-    async def _end(self) -> ExitReport | None:
-        """End the process, and free the arenas."""
+    def _end(self) -> Coroutine[Any, Any, ExitReport | None]:
+        """Have no process any more, and return what ends it and frees the arenas."""
         runner, self._runner = self._runner, None
-        boxes, self._boxes = self._boxes, None  # both now: somebody may make the next process while this one ends
+        boxes, self._boxes = self._boxes, None
+        return self._discard(runner, boxes)  # somebody may make the next process meanwhile
+
+    async def _discard(self, runner: Runner | None, boxes: Boxes | None) -> ExitReport | None:
         report = None if runner is None else await self._pool.discard(runner)
         if boxes is not None:
             boxes.close()
