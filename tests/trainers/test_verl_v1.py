@@ -55,7 +55,7 @@ def queue() -> Iterator[None]:
             )
             break
         except Exception as error:  # no narrower type: a busy machine may need longer than Ray's 30 s
-            if chance == 2 or "timed out during startup" not in str(error):
+            if chance == 2 or "timed out" not in str(error).lower():  # its own start, or its server's
                 raise
             ray.shutdown()
     tq.init()
