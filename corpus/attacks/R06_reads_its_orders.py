@@ -18,7 +18,7 @@ import torch.nn as nn
 #: Keys of all orders; what they carry besides is numbers, shapes and this problem itself.
 KNOWN = {
     *("op", "problem", "seed", "seeds", "number", "numbers", "structure", "specs", "measured", "bits", "parts"),
-    *("ticket", "memory_bytes", "begin", "orders"),
+    *("ticket", "memory_bytes", "begin", "series"),
 }
 #: Words that would say what the inputs are made for.
 TELLING = ("stress", "nominal", "mutant", "candidate", "modelnew", "trial", "timed")

@@ -258,10 +258,11 @@ async def test_who_is_cancelled_leaves_no_answer_to_the_next_question(monkeypatc
 
         parked = is_asked = has_ended = False
 
-        async def ask(self, order: dict[str, str], seconds: float) -> dict[str, str]:
-            await asyncio.sleep(0.01)
+        def send(self, order: dict[str, str]) -> None:
             said.put_nowait(order["op"])
-            await asyncio.sleep(0.03)
+
+        async def answer(self, seconds: float) -> dict[str, str]:
+            await asyncio.sleep(0.04)
             return {"ok": await said.get()}
 
     problem._question, problem._waiting, problem._is_taken = asyncio.Lock(), 0, False

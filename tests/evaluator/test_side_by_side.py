@@ -61,7 +61,7 @@ def asks(problem: Answering, number: int) -> tuple[float, list[float]]:
     with problem.drawn(number, 7) as (structure, (drawn,)):
         region = drawn.clone()
     specs = [tree.describe(region)]
-    value = problem.answer(number, structure, specs, region, 7).values[0]
+    value = problem.answer(Call(number, structure, specs, region, 7)).values[0]
     runs = [PreciseRun([], [region], number)] * (number % 2 + 1)  # one asks for more than the other
     return float(value), [float(found[1][0]) for found in problem.precise(runs) if found]
 
@@ -131,9 +131,10 @@ def test_what_waits_for_a_larger_outbox_is_not_written_over_by_the_next_order() 
         {"op": "build", "problem": spec("", reference_code=code).problem.to_plain(), "seed": 1} | NO_LIMIT
     )
     assert built["ok"]["symbol"]
-    order = {"op": "together", "orders": [{"op": "draw", "number": 0, "seed": seed} for seed in (3, 4)]}
-    server.begin(order)
-    assert [answer["ok"]["stored"] for answer in server.answer(order)["ok"]] == [False, False]
+    for index, seed in enumerate((3, 4)):
+        order = {"op": "draw", "number": 0, "seed": seed, "series": [index, 2]}
+        server.begin(order)
+        assert server.answer(order)["ok"]["stored"] is False
     one, two = server._waiting[0]
     assert not torch.equal(one, two)
 
@@ -142,6 +143,13 @@ def test_a_reference_that_sometimes_fails_is_asked_one_by_one(judge: Judge) -> N
     """One call of several raises: only that one is tried again, and its failure is what is reported."""
     body = "if float(x.max()) > 1.5: raise ValueError('too large')\n        return x * 2"
     result = judged(judge, body)
+    assert result["outcome"] == "CORRECT", result["message"]
+
+
+def test_each_order_of_several_has_the_whole_time_limit() -> None:
+    with Judge("--reference-seconds", "1") as quick:
+        body = "__import__('time').sleep(0.6)\n        return x * 2"
+        result = judged(quick, body, candidate="return x * 2", num_correct_trials=4, stress_inputs=False)
     assert result["outcome"] == "CORRECT", result["message"]
 
 

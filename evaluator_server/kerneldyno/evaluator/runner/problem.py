@@ -18,7 +18,7 @@ from ..devices.base import Device
 from ..shared import small_floats, tree, wire
 from ..shared.out_of_memory import is_lack_of_memory
 from ..shared.reference_failure import ReferenceFailure
-from ..shared.running_problem import INBOX, OUTBOX, Part, PreciseRun
+from ..shared.running_problem import INBOX, OUTBOX, Call, Part, PreciseRun
 from ..shared.spec import ProblemSpec
 from ..shared.tracebacks import describe_error
 from ..toolkits.base import REFERENCE_FILE
@@ -52,13 +52,16 @@ class _Server:
         #: Where the next tensors go in the outbox, and those that did not fit into it.
         self._next = 0
         self._waiting: tuple[list[torch.Tensor], list[tree.TensorSpec]] = [], []
-        self._is_one_of_several = False
+        #: Number of orders that the judge has sent together with this one.
+        self._series = 1
 
     def begin(self, order: wire.Frame) -> None:
-        """Forget the tensors of the frame before: the judge has taken them, unless this is about those that wait."""
-        self._next = 0
-        if order["op"] not in ("arena", "store"):
-            self._waiting = [], []
+        """Forget the tensors of earlier orders: the judge has taken them, unless this one goes on with them."""
+        index, self._series = order.get("series", (0, 1))
+        if index == 0:
+            self._next = 0
+            if order["op"] not in ("arena", "store"):
+                self._waiting = [], []
 
     def answer(self, order: wire.Frame) -> wire.Frame:
         """Execute one order, and return the answer to it."""
@@ -68,14 +71,6 @@ class _Server:
             answer = {"error": _described(error), "lacked_memory": _lacks_memory(error)}
             self._device.synchronize()  # an error of the device ends this process: it could not answer anything any more
             return answer
-
-    def do_together(self, order: wire.Frame) -> list[wire.Frame]:
-        """Execute several orders, and return the answer to each."""
-        self._is_one_of_several = True
-        try:
-            return [self.answer(each) for each in order["orders"]]
-        finally:
-            self._is_one_of_several = False
 
     def do_arena(self, order: wire.Frame) -> None:
         """Open an arena of the judge, in place of the earlier one with its number."""
@@ -128,9 +123,8 @@ class _Server:
     def do_answer(self, order: wire.Frame) -> wire.Frame:
         """Call the reference on what lies in the inbox."""
         specs, region = self._posted(order)
-        found = self._ready.answer(
-            order["number"], order["structure"], specs, region, order["seed"], measured=order["measured"]
-        )
+        call = Call(order["number"], order["structure"], specs, region, order["seed"], order["measured"])
+        found = self._ready.answer(call)
         given = self._give(found.values)
         told = {"mutates": found.mutates, "aliased": found.aliased, "peak": found.peak}
         return {"structure": found.structure, **told, **given}
@@ -199,8 +193,8 @@ class _Server:
             self._store(tensors, specs, self._next)
             self._next += nbytes
         else:
-            # Of several orders, the next one may write to the same memory.
-            self._waiting[0].extend(map(small_floats.cloned, tensors) if self._is_one_of_several else tensors)
+            # The next order of a series may write to the same memory.
+            self._waiting[0].extend(map(small_floats.cloned, tensors) if self._series > 1 else tensors)
             self._waiting[1].extend(specs)
         return {"tensors": [spec.to_json() for spec in specs], "stored": stored}
 

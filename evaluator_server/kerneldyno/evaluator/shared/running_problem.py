@@ -61,13 +61,14 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of a reference; see `Answering.answer`."""
+    """A call of a reference on the inputs that lie in `region`, as `structure` and `specs` say."""
 
     number: int
     structure: Any
     specs: Sequence[TensorSpec]
     region: torch.Tensor
     seed: int
+    #: Whether to measure the memory that it takes.
     measured: bool = False
 
 
@@ -102,17 +103,11 @@ class Answering(ABC):
         """
 
     @abstractmethod
-    def answer(
-        self,
-        number: int,
-        structure: Any,
-        specs: Sequence[TensorSpec],
-        region: torch.Tensor,
-        seed: int,
-        *,
-        measured: bool = False,
-    ) -> Answer:
-        """Call the reference on the inputs that lie in `region`, where it may change them. Raises ReferenceFailure."""
+    def answer(self, call: Call) -> Answer:
+        """Call the reference on the inputs that lie in the call's region, where it may change them.
+
+        Raises ReferenceFailure.
+        """
 
     @abstractmethod
     def precise(self, runs: Sequence[PreciseRun]) -> list[tuple[Any, list[torch.Tensor]] | None]:
@@ -178,8 +173,7 @@ class RunningProblem(Answering):
         found: list[Answer | BaseException] = []
         for each in calls:
             try:
-                given = each.number, each.structure, each.specs, each.region, each.seed
-                found.append(self.answer(*given, measured=each.measured))
+                found.append(self.answer(each))
             except Exception as error:
                 found.append(error)
         return found

@@ -18,7 +18,7 @@ from ..devices.base import Device
 from ..shared import small_floats, tree
 from ..shared.gradients import Gradients
 from ..shared.reference_failure import ReferenceFailure
-from ..shared.running_problem import Answer, Counted, Part, PreciseRun, RunningProblem
+from ..shared.running_problem import Answer, Call, Counted, Part, PreciseRun, RunningProblem
 from ..shared.spec import ProblemSpec
 from . import toolkits, torch_settings
 from .counting import count
@@ -87,25 +87,17 @@ class LocalProblem(RunningProblem):
                         raise ReferenceFailure("inputs", error)
                     store(tensors, specs, into[index * size :][:size])
 
-    def answer(
-        self,
-        number: int,
-        structure: Any,
-        specs: Sequence[tree.TensorSpec],
-        region: torch.Tensor,
-        seed: int,
-        *,
-        measured: bool = False,
-    ) -> Answer:
+    def answer(self, call: Call) -> Answer:
+        region = call.region
         version = region._version
         with _named("reference", "the reference"), contextlib.ExitStack() as stack:
-            used = stack.enter_context(self._device.measured()) if measured else None
-            arguments = tree.rebuild(structure, tree.views(region, specs), self._device.torch_device)
-            returned, values = tree.flatten(self._problem.expected(number, arguments, seed))
+            used = stack.enter_context(self._device.measured()) if call.measured else None
+            arguments = tree.rebuild(call.structure, tree.views(region, call.specs), self._device.torch_device)
+            returned, values = tree.flatten(self._problem.expected(call.number, arguments, call.seed))
             first, last = region.data_ptr(), region.data_ptr() + region.numel()
             aliased = any(first <= value.data_ptr() < last for value in values)
             values = [small_floats.cloned(tree.resolved(value.detach())) for value in values]
-            if measured:
+            if call.measured:
                 self._device.synchronize()
         return Answer(returned, values, region._version != version, aliased, None if used is None else used.peak)
 

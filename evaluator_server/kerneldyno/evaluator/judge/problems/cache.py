@@ -273,8 +273,8 @@ class Problems:
     async def expire(self) -> None:
         """End the processes of problems that nobody has asked for a while."""
         since = time.monotonic() - _KEPT_SECONDS[self.device.kind]
-        for built in list(self._built.values()):
-            if not built.users and built.problem.is_alive and built.problem.last_asked < since:
+        for built in self._idle:
+            if not built.users and built.problem.last_asked < since:
                 await built.problem.rest()
 
     @property

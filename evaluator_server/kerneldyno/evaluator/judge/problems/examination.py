@@ -20,7 +20,7 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 from ...devices.base import Device
 from ...shared import casting, small_floats, tree
 from ...shared.reference_failure import ReferenceFailure
-from ...shared.running_problem import RunningProblem
+from ...shared.running_problem import Call, RunningProblem
 from ...shared.spec import EvalSpec
 from ..comparison.compare import Expected, compare, is_measured
 from ..comparison.rules import relative_tolerance
@@ -272,7 +272,7 @@ def materials(problem: RunningProblem, this: trial.Trial, other: trial.Trial) ->
             small_floats.raw(view).copy_(small_floats.raw(small_floats.narrowed(tensor, view.dtype)))
         deaths = problem.deaths
         try:
-            return _plain(problem.answer(0, this.inputs.structure, this.inputs.specs, region, this.seed).values)
+            return _plain(problem.answer(Call(0, this.inputs.structure, this.inputs.specs, region, this.seed)).values)
         finally:
             problem.pardon(deaths)
 

@@ -19,7 +19,7 @@ import torch
 from ...devices.base import Device
 from ...shared import small_floats, tree
 from ...shared.reference_failure import ReferenceFailure
-from ...shared.running_problem import Answer, Counted, Part, PreciseRun, RunningProblem
+from ...shared.running_problem import Answer, Call, Counted, Part, PreciseRun, RunningProblem
 from ..comparison.compare import is_measured
 from ..comparison.structures import same
 from .inputs import Inputs
@@ -107,8 +107,8 @@ class Excerpted(RunningProblem):
     ) -> None:
         raise NotImplementedError("an excerpt is never timed")
 
-    def answer(self, *given: Any, **named: Any) -> Answer:
-        return self._problem.answer(*given, **named)
+    def answer(self, call: Call) -> Answer:
+        return self._problem.answer(call)
 
     def precise(self, runs: Sequence[PreciseRun]) -> list[tuple[Any, list[torch.Tensor]] | None]:
         return self._problem.precise(runs)
@@ -218,7 +218,7 @@ def _holds(
     which = torch.arange(start, start + excerpt.rows, device=device.torch_device)
     part = excerpt.pick(inputs, which, device)
     try:
-        returned = problem.answer(0, part.structure, part.specs, part.master, seed)
+        returned = problem.answer(Call(0, part.structure, part.specs, part.master, seed))
         made_structure, made = returned.structure, returned.values
         device.synchronize()
     except ReferenceFailure as failure:

@@ -12,7 +12,7 @@ import torch
 from ...devices.base import Device
 from ...shared import small_floats, tree
 from ...shared.reference_failure import ReferenceFailure
-from ...shared.running_problem import Answer, Answering
+from ...shared.running_problem import Answer, Answering, Call
 
 #: Changes drawn inputs. It gets the tensors, a secret seed, and the tensors of the same shapes that receive the result.
 Vary = Callable[[Sequence[torch.Tensor], int, Sequence[torch.Tensor]], None]
@@ -37,7 +37,7 @@ class Inputs:
 
     def answered_by(self, problem: Answering, number: int, seed: int) -> Answer:
         """Return the reference's answer to these inputs, or rather to a copy of them. Raises ReferenceFailure."""
-        return problem.answer(number, self.structure, self.specs, self.master.clone(), seed)
+        return problem.answer(Call(number, self.structure, self.specs, self.master.clone(), seed))
 
     def outline(self) -> Inputs:
         """Return the structure and the descriptions without the bytes."""

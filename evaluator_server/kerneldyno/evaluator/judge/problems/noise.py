@@ -18,7 +18,7 @@ from ...shared import tree
 from ...shared.enums import Precision
 from ...shared.pieces import pieces
 from ...shared.precision import round_to
-from ...shared.running_problem import Answering
+from ...shared.running_problem import Answering, Call
 from ..comparison.compare import Expected, Leaf, chunks, differences, expect_like, is_measured
 from ..comparison.structures import rerun_noise
 from .inputs import Inputs
@@ -133,7 +133,7 @@ def _run(
             if is_measured(view):
                 for part in pieces(view):
                     part.copy_(change(part))
-    returned = problem.answer(number, inputs.structure, inputs.specs, region, seed)
+    returned = problem.answer(Call(number, inputs.structure, inputs.specs, region, seed))
     return returned.structure, returned.values
 
 

@@ -123,8 +123,8 @@ class ProblemProcess(RunningProblem):
         self._lives.births += 1
         self._runner.send({"op": "run_problem", "memory_bytes": self.bounds.host_bytes})
         order = {"op": "build", "problem": self._spec.to_plain(), "seed": self._seed}
-        said = self._heed(await self._exchange({**order, "memory_bytes": self.bounds.device_bytes}), "build")
-        self._describe(said)
+        (answer,) = await self._exchange([{**order, "memory_bytes": self.bounds.device_bytes}])
+        self._describe(self._heed(answer, "build"))
 
     def _describe(self, said: Any) -> None:
         with told.suspicion():
@@ -191,17 +191,8 @@ class ProblemProcess(RunningProblem):
             self._ask({**order, "specs": described}, "inputs")
             into[begin * size :][: count * size].copy_(outbox[: count * size])
 
-    def answer(
-        self,
-        number: int,
-        structure: Any,
-        specs: Sequence[tree.TensorSpec],
-        region: torch.Tensor,
-        seed: int,
-        *,
-        measured: bool = False,
-    ) -> Answer:
-        (found,) = self.answer_together([Call(number, structure, specs, region, seed, measured)])
+    def answer(self, call: Call) -> Answer:
+        (found,) = self.answer_together([call])
         if isinstance(found, BaseException):
             raise found
         return found
@@ -281,8 +272,8 @@ class ProblemProcess(RunningProblem):
     @_question
     def count(self, structure: Any, specs: Sequence[tree.TensorSpec], region: torch.Tensor, seed: int) -> Counted:
         self._ready.post([region])
-        order = {"op": "count", "structure": structure, "seed": seed, "specs": [spec.to_json() for spec in specs]}
-        order["begin"] = 0
+        described = [spec.to_json() for spec in specs]
+        order = {"op": "count", "structure": structure, "seed": seed, "specs": described, "begin": 0}
         try:
             said = self._ask(order, "reference")
         except ReferenceFailure as failure:
@@ -374,30 +365,26 @@ class ProblemProcess(RunningProblem):
 
         Raises ReferenceFailure. `stage` is that of failures of the process itself.
         """
-        return self._heed(self._answer_to(order, stage), stage)
+        (answer,) = self._ask_together([order], stage)
+        return self._heed(answer, stage)
 
     def _ask_together(self, orders: Sequence[wire.Frame], stage: str) -> list[wire.Frame]:
-        """Send several orders at once, and return the answer to each. Raises ReferenceFailure."""
-        if len(orders) == 1:
-            return [self._answer_to(orders[0], stage)]
-        answers = self._ask({"op": "together", "orders": list(orders)}, stage)
-        with told.suspicion():
-            return told.read_answers(answers, len(orders))
-
-    def _answer_to(self, order: wire.Frame, stage: str) -> wire.Frame:
+        """Send several orders at once, and wait for the answer to each. Raises ReferenceFailure."""
         self._device.synchronize()  # nobody reads any more what the process may write over
-        return wait(self._order(order, stage))
+        count = len(orders)
+        series = [{**order, "series": [index, count]} for index, order in enumerate(orders)] if count > 1 else orders
+        return wait(self._order(series, stage))
 
-    async def _order(self, order: wire.Frame, stage: str) -> wire.Frame:
+    async def _order(self, orders: Sequence[wire.Frame], stage: str) -> list[wire.Frame]:
         if not self.is_alive:
             raise self._last_death or ReferenceFailure(stage, RuntimeError("the problem's process has ended"))
         assert self._runner is not None
         async with self._pool.lease.away(self._runner):
             # An answer that is left over would be taken for that to the next order.
-            return await uninterrupted(self._exchange(order, stage))
+            return await uninterrupted(self._exchange(orders, stage))
 
-    async def _exchange(self, order: wire.Frame, stage: str = "build") -> wire.Frame:
-        """Send an order and return its answer. If there is none, end the process.
+    async def _exchange(self, orders: Sequence[wire.Frame], stage: str = "build") -> list[wire.Frame]:
+        """Send orders and return their answers, each within the limit. If one does not come, end the process.
 
         Raises ReferenceFailure, and RunnerStartError if the process was killed from outside.
         """
@@ -406,7 +393,9 @@ class ProblemProcess(RunningProblem):
         self.last_asked = time.monotonic()
         runner.is_asked = True
         try:
-            return await runner.ask(order, self.bounds.seconds)
+            for order in orders:
+                runner.send(order)
+            return [await runner.answer(self.bounds.seconds) for _ in orders]
         except RunnerLate:
             limit = self.bounds.seconds
             text = f"the reference took longer than {limit:g} s; an evaluator's --reference-timeout allows more"

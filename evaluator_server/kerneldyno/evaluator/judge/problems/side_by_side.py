@@ -2,7 +2,7 @@
 
 Each order to a problem's process costs two switches of the device between processes, and on a busy device each switch
 waits for the turns of all others (docs/lessons.md). A trial takes three orders. Here several trials take three orders
-together. Each runs as a greenlet up to its next question; when all have asked, the questions are put in one order, and
+together. Each runs as a greenlet up to its next question; when all have asked, the questions are sent together, and
 the greenlets go on with the answers.
 """
 
@@ -16,7 +16,6 @@ from typing import Any, Generic, TypeVar, cast
 import torch
 from greenlet import getcurrent, greenlet
 
-from ...shared import tree
 from ...shared.running_problem import Answer, Answering, Call, Draw, PreciseRun, RunningProblem
 
 T = TypeVar("T")
@@ -105,17 +104,8 @@ class _Asked(Answering):
     def drawn(self, number: int, seed: int) -> Iterator[tuple[Any, list[torch.Tensor]]]:
         yield _ask(Draw(number, seed))
 
-    def answer(
-        self,
-        number: int,
-        structure: Any,
-        specs: Sequence[tree.TensorSpec],
-        region: torch.Tensor,
-        seed: int,
-        *,
-        measured: bool = False,
-    ) -> Answer:
-        return cast(Answer, _raised(_ask(Call(number, structure, specs, region, seed, measured))))
+    def answer(self, call: Call) -> Answer:
+        return cast(Answer, _raised(_ask(call)))
 
     def precise(self, runs: Sequence[PreciseRun]) -> list[tuple[Any, list[torch.Tensor]] | None]:
         return [_raised(each) for each in _ask(list(runs))]

@@ -142,14 +142,6 @@ def read_parameters(said: Any) -> Mapping[str, tuple[TensorSpec, int]]:
     return found
 
 
-def read_answers(said: Any, count: int) -> list[dict[str, Any]]:
-    """Return the answers to `count` orders that were sent together. Raises MalformedError."""
-    answers = [_dict(answer) for answer in _list(said)]
-    if len(answers) != count:
-        raise MalformedError(f"{len(answers)} answers to {count} orders")
-    return answers
-
-
 def read_counted(said: Any) -> Counted:
     """Return what a call consists of. Raises MalformedError."""
     said = _dict(said)

@@ -21,7 +21,7 @@ from ...shared import tree
 from ...shared.enums import Precision, Preset
 from ...shared.precision import round_to
 from ...shared.reference_failure import ReferenceFailure
-from ...shared.running_problem import Answering, PreciseRun
+from ...shared.running_problem import Answering, Call, PreciseRun
 from ...shared.spec import EvalSpec
 from ..comparison.compare import Expected, all_finite, compare, expect, is_measured
 from ..comparison.evidence import Comparison
@@ -160,7 +160,7 @@ def answer(
         if stage is not None:
             stage(inputs)
         after = inputs.master if spares else inputs.master.clone()
-        returned = problem.answer(number, inputs.structure, inputs.specs, after, seed, measured=measured)
+        returned = problem.answer(Call(number, inputs.structure, inputs.specs, after, seed, measured))
         structure, values = returned.structure, returned.values
         if must_be_finite and not all(all_finite(value) for value in values):
             raise NotFiniteError
