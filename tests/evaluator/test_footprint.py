@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from kerneldyno.evaluator.devices.base import Device
 from kerneldyno.evaluator.judge.memory import footprint
 from kerneldyno.evaluator.judge.memory.footprint import Footprint, HostNeed, constructing
-from kerneldyno.evaluator.judge.memory.together import most_together, trials_together
+from kerneldyno.evaluator.judge.memory.together import most_passing, most_prepared, trials_together
 from kerneldyno.evaluator.judge.runners.side import Sizes
 
 pytestmark = pytest.mark.pure
@@ -23,8 +23,8 @@ def gpu(memory: int = H200, kind: str = "cuda") -> Device:
     return cast(Device, SimpleNamespace(kind=kind, at_most=lambda nbytes, share: min(nbytes, int(memory * share))))
 
 
-def problem(inputs: int, outputs: int, working: int | None = None, **more: int) -> Footprint:
-    fields = {"parameters": 0, "ahead": GIB, **more}
+def problem(inputs: int, outputs: int, working: int | None = None, **more: Any) -> Footprint:
+    fields: dict[str, Any] = {"parameters": 0, "ahead": GIB, **more}
     return Footprint(inputs, outputs, outputs if working is None else working, **fields)
 
 
@@ -50,18 +50,34 @@ def test_arenas_hold_what_timing_likes_where_there_is_room(inputs: int, outputs:
 
 
 def test_trials_are_prepared_together_as_far_as_a_share_of_the_memory_goes() -> None:
-    sizes = [1024, 8 * MIB, 32 * MIB, 64 * MIB, 128 * MIB]
-    assert [trials_together(gpu(), size, size) for size in sizes] == [8, 8, 2, 1, 0]
-    assert [trials_together(gpu(8 * GIB), size, size) for size in sizes] == [8, 0, 0, 0, 0]
+    sizes = [1024, 8 * MIB, 32 * MIB, 64 * MIB, 256 * MIB]
+    assert [trials_together(gpu(), size, size) for size in sizes] == [8, 8, 7, 3, 0]
+    assert [trials_together(gpu(8 * GIB), size, size) for size in sizes] == [8, 1, 0, 0, 0]
+    # Three sets of inputs go in for each, and three answers of twice their bytes come out.
+    assert most_passing(gpu(), 64 * MIB, 64 * MIB) == 3 * (3 * 64 + 6 * 64) * MIB
+    assert most_passing(gpu(), 256 * MIB, MIB) == 2 * (3 * 256 + 256) * MIB  # drawn inputs come out, too
+    assert most_passing(gpu(), 256 * MIB, 256 * MIB) == (256 + 512) * MIB
     # The next trials are prepared while these are tried: each takes its inputs twice and its outputs four times.
-    assert most_together(gpu(), 32 * MIB, 32 * MIB) == (2 * 6 * 64 + 2 * 2 * 6 * 32) * MIB
-    assert most_together(gpu(), 128 * MIB, 128 * MIB) == 2 * 6 * 128 * MIB
+    assert most_prepared(gpu(), 64 * MIB, 64 * MIB) == 2 * 3 * 6 * 64 * MIB
+    assert most_prepared(gpu(), 256 * MIB, 256 * MIB) == 2 * 6 * 256 * MIB
 
 
-def test_what_trials_take_together_is_in_the_plan_of_small_problems() -> None:
+def test_what_passes_is_in_the_plan_of_small_problems() -> None:
     small, large = problem(8 * MIB, 8 * MIB), problem(GIB, MIB)
-    assert problem(8 * MIB, 8 * MIB, together=GIB).judged == small.judged + GIB
-    assert problem(GIB, MIB, together=GIB).judged == large.judged
+    assert problem(8 * MIB, 8 * MIB, passing=GIB).judged == small.judged + GIB
+    assert problem(GIB, MIB, passing=GIB).judged == large.judged
+
+
+def test_prepared_trials_are_gone_before_anything_is_drawn_for_timing() -> None:
+    sizes = Sizes(None, [], sets=1, slots=1, slot_bytes=MIB)
+    few, many = (problem(MIB, MIB, ahead=2 * GIB, prepared=prepared * GIB) for prepared in (1, 3))
+    assert few.needed(sizes, timed=True) == problem(MIB, MIB, ahead=2 * GIB).needed(sizes, timed=True)
+    assert many.needed(sizes, timed=True) == few.needed(sizes, timed=True) + GIB
+    assert many.needed(sizes, timed=False) == few.needed(sizes, timed=False) + 2 * GIB
+
+
+def test_inputs_that_are_spared_are_there_once_less() -> None:
+    assert problem(GIB, GIB, spares_inputs=True).judged == problem(GIB, GIB).judged - GIB
 
 
 def test_a_candidate_that_is_not_timed_needs_one_set() -> None:
@@ -70,7 +86,7 @@ def test_a_candidate_that_is_not_timed_needs_one_set() -> None:
 
 def test_arenas_shrink_step_by_step_where_the_evaluation_would_not_fit() -> None:
     large = problem(GIB, 8 * GIB, 16 * GIB)
-    seen = [shape(large, capacity * GIB) for capacity in (200, 130, 120, 90, 1)]
+    seen = [shape(large, capacity * GIB) for capacity in (200, 140, 130, 90, 1)]
     assert seen == [(3, 3), (2, 2), (1, 2), (1, 1), (1, 1)]
 
 
@@ -90,7 +106,7 @@ def test_the_need_grows_with_everything_that_is_there_at_once() -> None:
 
 
 def test_eight_gibibytes_of_an_elementwise_operation_fit_an_h200() -> None:
-    found = problem(8 * GIB, 8 * GIB, 16 * GIB, ahead=8 * GIB)  # x * sigmoid(x)
+    found = problem(8 * GIB, 8 * GIB, 16 * GIB, ahead=0, spares_inputs=True)  # x * sigmoid(x)
     sizes = found.sizes(gpu(), 134 * GIB, timed=True)
     assert (sizes.sets, sizes.slots) == (1, 1)
     assert 100 * GIB < found.needed(sizes, timed=True) < 138 * GIB

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -109,15 +110,22 @@ async def test_no_more_sets_are_kept_than_memory_is_meant_for(monkeypatch: pytes
         assert len(made._kept) == most
 
 
-async def test_each_batch_is_drawn_in_a_turn_of_its_own() -> None:
-    made, turns = supply(), []
+async def test_batches_are_drawn_together() -> None:
+    made, asked = supply(), []
+    draw_sets = made.built.problem.draw_sets
 
-    async def counted(work: Callable[[], T]) -> T:
-        turns.append(len(made._ahead))
-        return work()
+    def counted(numbers: Sequence[int], *given: Any) -> None:
+        asked.append(len(numbers))
+        draw_sets(numbers, *given)
 
-    await made.draw_ahead([2, 2, 2], counted)
-    assert turns == [0, 1, 2]
+    made.built.problem.draw_sets = counted  # type: ignore[method-assign,assignment]
+    await made.draw_ahead([2, 3, 4], ask)
+    assert asked == [3, 6]  # a few sets show how long one takes
+    batches = [await made.take(count) for count in (4, 3, 2)]
+    assert [len(batch.data) for batch in batches] == [count * made.set_bytes for count in (4, 3, 2)]
+    sets = [each for batch in batches for each in torch.split(batch.data, made.set_bytes)]
+    assert len({bytes(each.tolist()) for each in sets}) == 9
+    assert all(batch.right for batch in batches)
 
 
 async def test_inputs_that_change_their_shape_are_refused() -> None:

@@ -320,7 +320,7 @@ def test_examination_is_stopped_early_where_nothing_passes(tmp_path: Path) -> No
     built.answer = lambda *given, **named: calls.append(1) or answer(*given, **named)  # type: ignore[method-assign,func-returns-value]
     found = examine(built, spec, CPU)
     at_first_try = 2 + len(found.held)  # two nominal draws, and one per kind of stress; then no mutant is left
-    changed_data = 6  # halves, sampled, first row, signs, and the finest tier
+    changed_data = 8  # halves, sampled, first row, signs, and the tiers of precision, which are tried together
     assert len(calls) == at_first_try + changed_data
 
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from collections.abc import Callable
+from typing import cast
 
 import pytest
+import torch
+from greenlet import getcurrent, greenlet
 
+from kerneldyno.evaluator.devices.base import Device
+from kerneldyno.evaluator.judge.runners import lease
 from kerneldyno.evaluator.judge.runners.lease import Lease
-from kerneldyno.evaluator.judge.runners.work import execute, run, wait
+from kerneldyno.evaluator.judge.runners.work import execute, numbers, run, settle, wait
 
 _name: contextvars.ContextVar[str] = contextvars.ContextVar("name")
 
@@ -92,3 +98,67 @@ async def test_a_cancelled_caller_ends_its_piece_where_it_waits_and_holds_no_tim
 async def test_who_is_no_piece_may_not_wait() -> None:
     with pytest.raises(RuntimeError, match="only a piece of work may wait"):
         wait(late(1))
+
+
+async def test_a_greenlet_in_the_midst_of_a_piece_may_wait_too() -> None:
+    def inner() -> int:
+        found = wait(late(1))
+        with pytest.raises(ValueError, match="outside"):
+            wait(fails())
+        parent = getcurrent().parent
+        assert parent is not None
+        return found + parent.switch("a question")
+
+    async def fails() -> int:
+        raise ValueError("outside")
+
+    def piece() -> tuple[str, int]:
+        track = greenlet(inner)
+        question = track.switch()
+        return question, track.switch(10 * wait(late(2)))
+
+    assert await run(piece) == ("a question", 21)
+
+
+class Busy:
+    """A device that is done with its work when it was asked three times, or when somebody waits for it."""
+
+    def __init__(self) -> None:
+        self.asked = self.waited = 0
+
+    def milestone(self) -> Callable[[], bool]:
+        def is_done() -> bool:
+            self.asked += 1
+            return self.asked > 3
+
+        return is_done
+
+    def synchronize(self) -> None:
+        self.waited += 1
+
+
+async def test_others_go_on_while_a_piece_waits_for_the_device() -> None:
+    device, order = Busy(), []
+
+    def waits() -> None:
+        settle(cast(Device, device))
+        order.append("the device is done")
+
+    await asyncio.gather(run(waits), run(lambda: order.append("another piece")))
+    assert order == ["another piece", "the device is done"]
+    assert (device.asked, device.waited) == (4, 0)
+
+
+async def test_who_has_the_device_to_itself_or_is_in_no_piece_just_waits_for_it() -> None:
+    device = Busy()
+    settle(cast(Device, device))
+    token = lease._is_timed.set(True)
+    await run(lambda: settle(cast(Device, device)))
+    lease._is_timed.reset(token)
+    assert (device.asked, device.waited) == (0, 2)
+
+
+async def test_a_small_tensor_is_read_in_a_piece_and_outside() -> None:
+    small = torch.tensor([1.5, 2.0])
+    assert numbers(small) == await run(lambda: numbers(small)) == [1.5, 2.0]
+    assert numbers(small.max()) == 2.0

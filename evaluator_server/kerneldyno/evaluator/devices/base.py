@@ -137,6 +137,10 @@ class Device(ABC):
     def synchronize(self) -> None:
         """Wait until this process's work on the device is done. Raises the errors that the device reports."""
 
+    def milestone(self) -> Callable[[], bool]:
+        """Return what says whether the work is done that this process has queued so far, and raises the same errors."""
+        return lambda: True
+
     @abstractmethod
     def flush_cache(self) -> None:
         """Evict from the device's cache what earlier calls left there (asynchronously, in stream order)."""

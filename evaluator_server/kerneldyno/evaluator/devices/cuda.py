@@ -140,6 +140,10 @@ class CudaDevice(Device):
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.torch_device)
 
+    def milestone(self) -> Callable[[], bool]:
+        query: Callable[[], bool] = torch.cuda.current_stream(self.torch_device).record_event().query
+        return query
+
     def flush_cache(self) -> None:
         self._flush.zero_()
 
@@ -184,8 +188,11 @@ class CudaDevice(Device):
         return self.free_bytes()
 
     def allocated_bytes(self) -> int:
+        return self._counted("allocated_bytes")
+
+    def _counted(self, what: str) -> int:
         # `memory_allocated` first makes one flat dict of all statistics, which takes ten times as long.
-        counted: int = torch.cuda.memory_stats_as_nested_dict(self.torch_device)["allocated_bytes"]["all"]["current"]
+        counted: int = torch.cuda.memory_stats_as_nested_dict(self.torch_device)[what]["all"]["current"]
         return counted
 
     @contextlib.contextmanager
@@ -210,7 +217,7 @@ class CudaDevice(Device):
         return torch.cuda.mem_get_info(self.torch_device)[0] + idle
 
     def idle_bytes(self) -> int:
-        return torch.cuda.memory_reserved(self.torch_device) - torch.cuda.memory_allocated(self.torch_device)
+        return self._counted("reserved_bytes") - self._counted("allocated_bytes")
 
     def is_full(self) -> bool:
         return torch.cuda.mem_get_info(self.torch_device)[0] < _LITTLE_BYTES

@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 
 from ..devices.base import Device
+from .runners.work import settle
 
 #: Memory that may be missing although nothing is left that could hold it, in bytes: fragments, and the driver's own.
 _MISSING_BYTES = 2 << 30
@@ -36,16 +37,16 @@ class Hygiene:
     def check(self) -> None:
         """Compute something whose answer is known. Raises SickDeviceError."""
         try:
-            self._device.synchronize()
             mixed = _mix(self._numbers.to(self._device.torch_device))
-            product = _multiply(self._device.torch_device).cpu()
+            product = _multiply(self._device.torch_device)
+            settle(self._device)
             self._device.settle_cache()
         except Exception as error:
             if self._device.is_full():
                 # Another process uses all of its memory, which is not a fault of the device. Test it after the next runner.
                 return
             raise SickDeviceError(f"the device reports {type(error).__name__}: {str(error)[:300]}") from error
-        if mixed != self._answer or not torch.equal(product, self._product):
+        if int(mixed) != int(self._answer) or not torch.equal(product.cpu(), self._product):
             raise SickDeviceError("the device computes a known answer wrongly")
 
     def check_idle(self) -> None:
@@ -64,9 +65,9 @@ class Hygiene:
             raise SickDeviceError(f"{missing} MiB of device memory were not freed")
 
 
-def _mix(numbers: torch.Tensor) -> int:
+def _mix(numbers: torch.Tensor) -> torch.Tensor:
     mixed = (numbers * 2654435761 + 12345) ^ (numbers >> 3)
-    return int((mixed % 1000003).sum())
+    return (mixed % 1000003).sum()
 
 
 def _multiply(device: torch.device) -> torch.Tensor:

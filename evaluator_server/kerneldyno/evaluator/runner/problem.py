@@ -25,6 +25,9 @@ from ..toolkits.base import REFERENCE_FILE
 from ..toolkits.local import LocalProblem, build_local, store
 from . import sandbox
 
+#: Device memory that its allocator may keep for later, in bytes.
+_MOST_IDLE_BYTES = 1 << 30
+
 
 def run(channel: socket.socket, shared_fds: list[int], device: Device, memory_bytes: int) -> None:
     """Serve the judge on `channel` until it closes. `harness.run` calls this in a warm runner.
@@ -41,6 +44,8 @@ def run(channel: socket.socket, shared_fds: list[int], device: Device, memory_by
     while (received := wire.receive(channel)) is not None:
         server.begin(received[0])
         wire.send(channel, server.answer(received[0]))
+        if device.idle_bytes() > _MOST_IDLE_BYTES:
+            device.clear()  # it may be long until the next order, and others need the memory
 
 
 class _Server:
@@ -117,14 +122,14 @@ class _Server:
         _, size = tree.layout(specs)
         numbers = order["numbers"]
         region = self._arenas[OUTBOX][: len(numbers) * size].zero_()
-        self._ready.draw_sets(numbers, order["seeds"], specs, region)
+        self._ready.draw_sets(numbers, order["seeds"], specs, torch.split(region, size))
         self._device.synchronize()
 
     def do_answer(self, order: wire.Frame) -> wire.Frame:
         """Call the reference on what lies in the inbox."""
         specs, region = self._posted(order)
         call = Call(order["number"], order["structure"], specs, region, order["seed"], order["measured"])
-        found = self._ready.answer(call)
+        found = self._ready.called(call)
         given = self._give(found.values)
         told = {"mutates": found.mutates, "aliased": found.aliased, "peak": found.peak}
         return {"structure": found.structure, **told, **given}

@@ -152,9 +152,13 @@ class RunningProblem(Answering):
 
     @abstractmethod
     def draw_sets(
-        self, numbers: Sequence[int], seeds: Sequence[int], specs: Sequence[TensorSpec], into: torch.Tensor
+        self,
+        numbers: Sequence[int],
+        seeds: Sequence[int],
+        specs: Sequence[TensorSpec],
+        into: Sequence[torch.Tensor],
     ) -> None:
-        """Draw several input sets of these shapes one after the other `into` a region of zeros.
+        """Draw several input sets of these shapes, each `into` a region of zeros.
 
         Raises ReferenceFailure, also if a set has other shapes.
         """

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -76,18 +77,26 @@ class LocalProblem(RunningProblem):
         self.drawing_bytes = peak.nbytes or 0
 
     def draw_sets(
-        self, numbers: Sequence[int], seeds: Sequence[int], specs: Sequence[tree.TensorSpec], into: torch.Tensor
+        self,
+        numbers: Sequence[int],
+        seeds: Sequence[int],
+        specs: Sequence[tree.TensorSpec],
+        into: Sequence[torch.Tensor],
     ) -> None:
-        _, size = tree.layout(specs)
         with self._problem.settings.in_force():  # reading the settings takes as long as drawing a small set
-            for index, (number, seed) in enumerate(zip(numbers, seeds, strict=True)):
+            for number, seed, region in zip(numbers, seeds, into, strict=True):
                 with self.drawn(number, seed) as (_, tensors):
                     if [tuple(tensor.shape) for tensor in tensors] != [spec.shape for spec in specs]:
                         error = ValueError("get_inputs() must return the same shapes to be timed")
                         raise ReferenceFailure("inputs", error)
-                    store(tensors, specs, into[index * size :][:size])
+                    store(tensors, specs, region)
 
     def answer(self, call: Call) -> Answer:
+        found = self.called(call)
+        return replace(found, values=list(map(small_floats.cloned, found.values)))
+
+    def called(self, call: Call) -> Answer:
+        """Do the same, but return the values themselves, which may share memory with the region."""
         region = call.region
         version = region._version
         with _named("reference", "the reference"), contextlib.ExitStack() as stack:
@@ -96,7 +105,7 @@ class LocalProblem(RunningProblem):
             returned, values = tree.flatten(self._problem.expected(call.number, arguments, call.seed))
             first, last = region.data_ptr(), region.data_ptr() + region.numel()
             aliased = any(first <= value.data_ptr() < last for value in values)
-            values = [small_floats.cloned(tree.resolved(value.detach())) for value in values]
+            values = [tree.resolved(value.detach()) for value in values]
             if call.measured:
                 self._device.synchronize()
         return Answer(returned, values, region._version != version, aliased, None if used is None else used.peak)

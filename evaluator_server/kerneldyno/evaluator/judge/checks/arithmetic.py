@@ -26,6 +26,7 @@ from ..comparison.rules import NOISE_FACTOR, relative_tolerance
 from ..problems import trial
 from ..problems.tiers import BITS, RECOGNISED, half_unit, of_dtype, recognise, rms
 from ..problems.trial import Change, Trial
+from ..runners.work import numbers
 
 #: An error this many times the reference's own is examined further: it may come from coarser arithmetic.
 _CONSPICUOUS = 4.0
@@ -146,7 +147,7 @@ def _unlike(
     name = short_name(precision)
     if (most := limits(problem, device, current, precision, index, least, off)) is None:
         return ""
-    stray = int((error.abs() > most).sum())
+    stray = int(numbers((error.abs() > most).sum()))
     if stray > _STRAY * error.numel():
         return f"{stray} of {error.numel()} elements are off by more than rounding to {name} explains"
     sides = _sides(error, leaf.truth, off)
@@ -212,7 +213,7 @@ def _sides(error: torch.Tensor, truth: torch.Tensor, off: float) -> tuple[float,
     found = []
     for sign in (1.0, -1.0):
         directions = torch.sign(error[counts & (torch.sign(truth) == sign)]) * sign
-        found.append(float(directions.mean()) if directions.numel() >= _FEW else 0.0)
+        found.append(float(numbers(directions.mean())) if directions.numel() >= _FEW else 0.0)
     return found[0], found[1]
 
 
@@ -246,4 +247,6 @@ def _twin(
 
 def _largest(value: torch.Tensor, truth: torch.Tensor) -> float:
     """Return the largest difference. It is 0 where both are NaN or the same infinity."""
-    return float((value.double() - truth).abs_().nan_to_num_(0.0, math.inf).max()) if value.numel() else 0.0
+    if not value.numel():
+        return 0.0
+    return float(numbers((value.double() - truth).abs_().nan_to_num_(0.0, math.inf).max()))

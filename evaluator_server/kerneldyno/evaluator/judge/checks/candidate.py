@@ -34,6 +34,7 @@ from ..runners.answers import Called, read_call, read_error, read_listing, read_
 from ..runners.handle import Runner, RunnerLate
 from ..runners.lease import Lease
 from ..runners.side import Side, Sizes
+from ..runners.work import numbers, settle
 from .libraries import Libraries
 
 #: Content of slots before a call, and of the arena behind the inputs. As a float of any size it is NaN.
@@ -148,7 +149,7 @@ class Candidate(Side):
         def stage() -> None:
             for view, source in zip(tree.views(self._arenas[0].data, chosen), pairs.values(), strict=True):
                 view.copy_(state[source])
-            self.device.synchronize()
+            settle(self.device)
 
         await self.execute(stage)
         names = [[target, specs[source].to_json()] for target, source in pairs.items()]
@@ -185,7 +186,7 @@ class Candidate(Side):
             specs = [tree.describe(values) for values in found]
             for view, values in zip(tree.views(self._arenas[0].data, specs), found, strict=True):
                 view.copy_(values)
-            self.device.synchronize()
+            settle(self.device)
         return specs
 
     async def call(self, trial: Trial, *, ghost: bool = False, guarded: bool = False) -> Called:
@@ -218,7 +219,7 @@ class Candidate(Side):
             self.stage_inputs(trial.inputs)
         self.station.arena[trial.inputs.set_bytes :][:_GUARD_BYTES].fill_(POISON)
         self.station.outputs[:3].fill_(POISON)
-        self.device.synchronize()
+        settle(self.device)
 
     def has_room(self, trial: Trial) -> bool:
         """Return True if the answer to a trial fits into a slot; its size may depend on the inputs."""
@@ -234,7 +235,7 @@ class Candidate(Side):
         # Words take an eighth of the operations; all bits of the poison are set.
         words = zone[: len(zone) // 8 * 8].view(torch.int64)
         near, far = changed_padding(trial, arena), 0
-        if bool((words != -1).any()):
+        if numbers((words != -1).any()):
             far = int((zone != POISON).sum())
         if near or far:
             return f"{near + far} bytes behind the end of an input" + ("" if near else ", and not right behind it")
@@ -246,7 +247,7 @@ class Candidate(Side):
 
     def _show(self, inputs: Inputs) -> None:
         self.stage_inputs(inputs)
-        self.device.synchronize()
+        settle(self.device)
 
     def stage_inputs(self, inputs: Inputs) -> None:
         """Copy inputs to where the next call finds them."""

@@ -23,6 +23,7 @@ from ...shared import gradients, small_floats
 from ...shared.enums import Preset
 from ...shared.spec import ToleranceRule
 from ...shared.tree import TensorSpec, describe, position
+from ..runners.work import numbers
 from .by_code import compare_codes
 from .evidence import Comparison, Mismatch
 from .rules import Bounds, bounds, relative_tolerance
@@ -139,29 +140,23 @@ def expect(
             twin = precise[index]
             if twin.shape == value.shape and twin.dtype == torch.float64:
                 root_mean_square, mean = _moments(twin)
-                off = value.double().sub(twin).abs_()
-                error = _largest(off)
+                size = _typical(root_mean_square, mean)
+                moved, tier = (
+                    [run[index] for run in runs if index < len(run) and run[index].shape == twin.shape]
+                    for runs in (others, [rounded])
+                )
+                (error, share), *found = _off([value, *moved, *tier], twin, size)
                 # A twin that disagrees by more than rounding is a different function (random layers, dtype branches).
                 # If a few elements are far larger than most, their rounding may be as large as most elements.
-                if error <= _MOST_ROUNDING * root_mean_square or bool(
-                    (off <= _MOST_ROUNDING * (twin.abs() + root_mean_square)).all()
+                if error <= _MOST_ROUNDING * root_mean_square or _all(
+                    value.double().sub(twin).abs_() <= _MOST_ROUNDING * (twin.abs() + root_mean_square)
                 ):
-                    truth, typical = twin, _typical(root_mean_square, mean)
-                    noise = error
-                    size = twin.abs().add_(typical)
-                    relative = _largest(off.div_(size))
-                    for other in (other[index] for other in others if index < len(other)):
-                        off = other.sub(twin).abs_()
-                        largest = _largest(off)
-                        moved = _largest(off.div_(size))
-                        relative = max(relative, moved)
-                        if moved <= allowed:
-                            noise = max(noise, largest)
-                    if index < len(rounded) and rounded[index].shape == twin.shape:
-                        off = rounded[index].sub(twin).abs_()
-                        largest, rounding = _largest(off), _moments(off)[0]
-                        relative = max(relative, _largest(off.div_(size)))
-                        noise = max(noise, _ROUNDINGS * largest)
+                    truth, typical, noise = twin, size, error
+                    relative = max(share, *(relative for _, relative in found), 0.0)
+                    noise = max(noise, *(largest for largest, each in found[: len(moved)] if each <= allowed), 0.0)
+                    if tier:
+                        noise = max(noise, _ROUNDINGS * found[-1][0])
+                        rounding = _moments(tier[0].sub(twin))[0]
         if typical is None:
             typical = _typical(*_moments(truth))
         spec = describe(value, keep_layout=False)
@@ -208,9 +203,9 @@ def is_measured(tensor: torch.Tensor) -> bool:
 def all_finite(tensor: torch.Tensor) -> bool:
     """Return True if all elements are finite. Their sum nearly always shows it."""
     tensor = small_floats.widened(tensor)
-    if not tensor.is_complex() and math.isfinite(float(tensor.sum())):
+    if not tensor.is_complex() and math.isfinite(numbers(tensor.sum())):
         return True
-    return bool(torch.isfinite(tensor).all())
+    return _all(torch.isfinite(tensor))
 
 
 def compare(
@@ -395,7 +390,7 @@ def _norms(chunk: torch.Tensor) -> torch.Tensor:
 
 def _looked_at(pairs: Sequence[torch.Tensor]) -> list[tuple[float, float]]:
     """Read pairs of numbers from a device, in one transfer."""
-    return [(first, second) for first, second in torch.stack(list(pairs)).tolist()] if pairs else []
+    return [(first, second) for first, second in numbers(torch.stack(list(pairs)))] if pairs else []
 
 
 def _typical(root_mean_square: float, mean: float) -> float:
@@ -446,5 +441,31 @@ def _largest(tensor: torch.Tensor) -> float:
     """Return the largest of some sizes, which are never negative; 0 if it is not finite."""
     if not tensor.numel():
         return 0.0
-    largest = float(tensor.max())
-    return largest if math.isfinite(largest) else 0.0
+    return _finite(numbers(tensor.max()))
+
+
+def _finite(number: float) -> float:
+    return number if math.isfinite(number) else 0.0
+
+
+def _all(which: torch.Tensor) -> bool:
+    return bool(numbers(which.all()))
+
+
+def _off(values: Sequence[torch.Tensor], truth: torch.Tensor, typical: float) -> list[tuple[float, float]]:
+    """Return for each of the `values` its largest error, and the largest one relative to the element and `typical`.
+
+    What is not finite counts as 0. All are read at once: each transfer from the device waits for it.
+    """
+    bounds, wanted = (typical, 1.0), truth.reshape(-1)
+    found = []
+    for value in values:
+        got = value.reshape(-1)
+        if not got.numel():
+            found.append(torch.zeros(2, dtype=torch.float64, device=got.device))
+        elif (fused := _fused_errors(got, wanted, bounds)) is not None:
+            found.append(fused)
+        else:
+            parts = [_errors(*pair, bounds) for pair in zip(chunks(got), chunks(wanted), strict=True)]
+            found.append(torch.stack(parts).amax(0))
+    return [(_finite(error), _finite(share)) for error, share in _looked_at(found)]

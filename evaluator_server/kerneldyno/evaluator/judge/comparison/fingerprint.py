@@ -12,6 +12,7 @@ import secrets
 import torch
 
 from ...devices.base import Device
+from ..runners.work import numbers
 
 #: Words per part. Parts share the numbers of their words, and each part is multiplied by a number of its own.
 _WORDS = 1 << 22
@@ -41,7 +42,7 @@ class Fingerprint:
         parts = [words[start : start + _WORDS] for start in range(0, len(words), _WORDS)]
         while len(self._factors) < len(parts):
             self._factors.append(secrets.randbits(64) | 1)
-        sums: list[int] = torch.stack([(part * self._key[: len(part)]).sum() for part in parts]).tolist()
+        sums: list[int] = numbers(torch.stack([(part * self._key[: len(part)]).sum() for part in parts]))
         return sum(total * factor for total, factor in zip(sums, self._factors, strict=False)) % _MODULUS
 
     def _lengthen(self, length: int) -> None:

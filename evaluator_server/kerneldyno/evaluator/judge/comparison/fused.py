@@ -15,6 +15,8 @@ import torch
 import triton
 import triton.language as tl
 
+from ..runners.work import numbers
+
 _log = logging.getLogger("kerneldyno.judge")
 
 #: For fewer elements torch's operations take negligible time, and need no compilation.
@@ -73,7 +75,7 @@ def weighted_sum(words: torch.Tensor, key: int, more: int) -> int | None:
     def launch() -> None:
         _weighted_sum[(programs,)](words, found, words.numel(), key, more, _BLOCK, _STEPS, num_warps=8)
 
-    return int(found.sum()) % (1 << 64) if _launched(launch) else None
+    return int(numbers(found.sum())) % (1 << 64) if _launched(launch) else None
 
 
 def warm_up(device: torch.device) -> None:

@@ -82,8 +82,12 @@ class Footprint:
     drawing: int = 0
     #: Those of the parameters that have secret values, which the candidate gets through its arena.
     secret: int = 0
-    #: What preparing trials together takes in addition, if they are small (`together`).
-    together: int = 0
+    #: If trials are small: what passes at once when some are prepared together, and what those take (`together`).
+    passing: int = 0
+    prepared: int = 0
+    #: True if the reference works on the inputs themselves and not on a copy: they are large, and it does not change
+    #: them.
+    spares_inputs: bool = False
 
     @property
     def is_large(self) -> bool:
@@ -106,19 +110,20 @@ class Footprint:
 
     @property
     def judged(self) -> int:
-        """What the judge takes at its peak: inputs as drawn and as kept, the answer, and one more run."""
-        drawing = 2 * self.inputs
-        running = 2 * self.inputs + self.working + self.outputs
-        if not self.is_large:
+        """What judge and problem take at their peak: inputs as drawn and as kept, the answer, and one more run."""
+        running = (1 if self.spares_inputs else 2) * self.inputs + self.working + self.outputs
+        if self.is_large:
+            running += self.inputs + max(self.inputs, self.outputs)  # on their way to the problem and back
+        else:
             running += 2 * (self.inputs + self.working) + 6 * self.outputs  # float64 twins of everything
-            running += self.together
+            running += self.passing
         kept = max(self.outputs, self.widest_outputs) + WITH_PRECISE * self.parameters + self.held
-        return max(drawing, running) + kept + _SLACK_BYTES
+        return running + kept + _SLACK_BYTES
 
     @property
     def judged_at_most(self) -> int:
-        """What the judge may take while the reference executes, including inputs for bursts."""
-        return int(_AT_MOST * (self.judged + self.ahead))
+        """What either of them may take while the reference executes, including inputs for bursts."""
+        return int(_AT_MOST * (self.judged + max(self.prepared, self.ahead)))
 
     def reference_runner(self, sizes: Sizes) -> int:
         """Return what the reference's runner takes with such arenas."""
@@ -137,8 +142,9 @@ class Footprint:
 
     def beside(self, sizes: Sizes, *, timed: bool) -> int:
         """Return what an evaluation with such arenas takes in addition to the candidate's own allocations."""
-        timing = self.ahead + self.reference_runner(sizes) if timed else 0
-        return self._arenas(sizes) + self.kept(sizes) + timing + self.judged
+        runner = self.reference_runner(sizes) if timed else 0
+        trials = max(self.prepared, self.ahead) if timed else self.prepared  # those of the checks are gone by then
+        return self._arenas(sizes) + self.kept(sizes) + runner + trials + self.judged
 
     def needed(self, sizes: Sizes, *, timed: bool) -> int:
         """Return what an evaluation with such arenas takes at its peak, all its processes together."""

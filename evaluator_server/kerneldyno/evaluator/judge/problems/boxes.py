@@ -17,8 +17,9 @@ from ...shared import small_floats, tree, wire
 from ...shared.running_problem import INBOX, OUTBOX
 from . import told
 
-#: Smallest arena, in bytes.
+#: Smallest arena, in bytes; and most by which one that grows may become larger than it must.
 _LEAST_BYTES = 1 << 20
+_MOST_MORE = 128 << 20
 
 
 class Boxes:
@@ -96,10 +97,12 @@ class Boxes:
     def _arena(self, number: int, nbytes: int) -> torch.Tensor:
         arena = self._arenas.get(number)
         if arena is None or arena.data.numel() < nbytes:
+            least = _LEAST_BYTES
             if arena is not None:
+                least = arena.data.numel() + min(arena.data.numel(), _MOST_MORE)  # it will not grow often
                 self._ask({"op": "arena", "number": number, "ticket": None}, "reference")
                 self._arenas.pop(number).close()
-            arena = self._device.new_arena(max(nbytes, _LEAST_BYTES), self._descriptors, number, grows=True)
+            arena = self._device.new_arena(max(nbytes, least), self._descriptors, number, grows=True)
             self._arenas[number] = arena
             self._ask({"op": "arena", "number": number, "ticket": arena.ticket()}, "reference")
         return arena.data

@@ -23,7 +23,7 @@ from ...shared.running_problem import Answering, Counted, RunningProblem
 from ...shared.spec import EvalSpec, ProblemSpec
 from ..memory.footprint import CONTEXT_BYTES, WITH_PRECISE, Footprint, constructing
 from ..memory.surplus import most_ahead
-from ..memory.together import most_together, trials_together
+from ..memory.together import most_passing, most_prepared, trials_together
 from ..runners import work
 from ..runners.lease import Lease
 from ..runners.work import T
@@ -68,9 +68,6 @@ class BuiltProblem:
     footprint: Footprint
     #: How the noise of its answers is measured.
     method: trial.Method = field(default_factory=trial.Method)
-    #: True if its reference works on the inputs themselves and not on a copy: they are large, and it does not change
-    #: them.
-    spares_inputs: bool = False
     #: The secret seed under which it was built.
     seed: int = 0
     #: How many calls of its reference can be queued ahead of the device, as far as seen; 0 if not even one.
@@ -90,6 +87,11 @@ class BuiltProblem:
         if not self.problem.is_alive:
             return 0
         return max(WITH_PRECISE * self.footprint.parameters, self.retained) + self.problem.arena_bytes + CONTEXT_BYTES
+
+    @property
+    def spares_inputs(self) -> bool:
+        """True if its reference works on the inputs themselves and not on a copy."""
+        return self.footprint.spares_inputs
 
     @property
     def hoards(self) -> bool:
@@ -319,7 +321,8 @@ class Problems:
             construction=constructing(problem.parameter_bytes, problem.construction_bytes),
             drawing=problem.drawing_bytes or 0,
             secret=sum(tensor.numel() * tensor.element_size() for tensor in problem.constants.values()),
-            together=most_together(device, inputs.set_bytes, first.slot_bytes) if problem.cases is None else 0,
+            passing=most_passing(device, inputs.set_bytes, first.slot_bytes),
+            prepared=most_prepared(device, inputs.set_bytes, first.slot_bytes) if problem.cases is None else 0,
         )
         footprint = with_all_cases(footprint, problem, spec, device)
         counted = None
@@ -338,7 +341,7 @@ class Problems:
             if excerpt is not None:
                 examined = Excerpted(problem, excerpt)
                 traits = [trait(tensor) for tensor in inputs.tensors()]
-        spares = excerpt is not None and not first.mutates
+        footprint = replace(footprint, spares_inputs=excerpt is not None and not first.mutates)
         outputs = first.slot_bytes
         del first, inputs
         examination = examine(examined, spec, device, traits)
@@ -349,7 +352,7 @@ class Problems:
         method = trial.Method(excerpt, self._own_precision(examined, spec, counted))
         problem.limit(footprint.judged_at_most)
         held = problem.held_bytes
-        return BuiltProblem(problem, examination, footprint, method, spares, seed, counted=counted, retained=held)
+        return BuiltProblem(problem, examination, footprint, method, seed, counted=counted, retained=held)
 
     def _own_precision(self, problem: RunningProblem, spec: EvalSpec, counted: Counted | None) -> Precision:
         if counted is None or not counted.may_use_tf32:

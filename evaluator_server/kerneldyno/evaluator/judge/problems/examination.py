@@ -7,11 +7,13 @@ that candidates get; results of weak problems say so (finding D06).
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar, cast
 
 import torch
 
@@ -20,17 +22,21 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 from ...devices.base import Device
 from ...shared import casting, small_floats, tree
 from ...shared.reference_failure import ReferenceFailure
-from ...shared.running_problem import Call, RunningProblem
+from ...shared.running_problem import Answering, Call, RunningProblem
 from ...shared.spec import EvalSpec
 from ..comparison.compare import Expected, compare, is_measured
 from ..comparison.rules import relative_tolerance
 from ..comparison.structures import same
+from ..memory.together import trials_together
 from ..results import verdict
 from . import stress, trial
 from .forms import OutputSizes
 from .inputs import Vary
 from .mutants import MUTANTS, Material, Mutant
+from .side_by_side import side_by_side
 from .tiers import BITS
+
+T = TypeVar("T")
 
 #: A stressed reference may be off from its twin by this multiple of the relative tolerance. Candidates are allowed the
 #: same error; but on inputs where the reference loses more than this, a trial could detect very little.
@@ -126,7 +132,7 @@ def _look_for_weakness(
     problem: RunningProblem, spec: EvalSpec, device: Device, nominal: trial.Trial, found: Examination
 ) -> list[Mutant]:
     """Return the mutants that pass a nominal trial."""
-    other = trial.prepare(problem, spec, device, 0, like=nominal.expected)  # only its values are used
+    other = trial.prepare(problem, spec, device, 0, like=trial.UNJUDGED)  # only its values are used
     found.sizes.note(other)
     if [leaf.spec for leaf in other.expected.leaves] != [leaf.spec for leaf in nominal.expected.leaves]:
         return []  # outputs have varying shapes: nothing to compare with
@@ -163,29 +169,76 @@ def _hold(
         for leaf in nominal.expected.leaves
     ]
     chosen = spec.checks.rules.stress_kinds
-    for kind, amplitudes in stress.KINDS:
-        if (chosen and stress.CONTRACT[kind] not in chosen) or (discrete and kind in _MAKES_TIES):
-            continue
-        candidates = [stress.Stress(kind, size, signed) for size in amplitudes for signed in (True, False)]
+    kinds = [
+        [
+            stress.Stress(kind, size, signed)
+            for size in amplitudes
+            for signed in ((True,) if kind == "signs" else (True, False))
+        ]
+        for kind, amplitudes in stress.KINDS
+        if (not chosen or stress.CONTRACT[kind] in chosen) and not (discrete and kind in _MAKES_TIES)
+    ]
+
+    def strongest(asked: Answering, candidates: Sequence[stress.Stress]) -> _Held | None:
+        deaths = problem.deaths
         for candidate in candidates:
-            if kind == "signs" and not candidate.signed:
-                continue
-            deaths = problem.deaths
-            this = other = _borne(problem, spec, device, found, candidate, limits)
+            this = other = _borne(asked, spec, device, found, candidate, limits)
             if this is not None and passing:
                 # Mutants are made of two draws. The second draw's noise is not needed.
-                other = _stressed(problem, spec, device, found, candidate, this.expected)
-            if problem.pardon(deaths):
-                break  # it is judged without this kind
+                other = _stressed(asked, spec, device, found, candidate, this.expected)
+            if problem.deaths > deaths:
+                return None  # it is judged without this kind
             if this is not None and other is not None:
-                found.held.append(candidate)
-                passing = surviving(passing, problem, spec, device, this, other, unmade=True)
-                break
+                return _Held(candidate, this, other)
+        return None
+
+    at_once = _at_once(device, nominal)
+    for begin in range(0, len(kinds), at_once):
+        works = [functools.partial(strongest, candidates=candidates) for candidates in kinds[begin : begin + at_once]]
+        for held in _each(problem, works, at_once):
+            if held is not None:
+                found.held.append(held.stress)
+                passing = surviving(passing, problem, spec, device, held.this, held.other, unmade=True)
     return passing
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A stress that the problem tolerates, and two draws under it; the same one twice if there are no mutants to try."""
+
+    stress: stress.Stress
+    this: trial.Trial
+    other: trial.Trial
+
+
+def _at_once(device: Device, example: trial.Trial) -> int:
+    """Return how many such trials may be prepared together."""
+    return max(1, trials_together(device, example.inputs.set_bytes, example.slot_bytes))
+
+
+def _each(problem: RunningProblem, works: Sequence[Callable[[Answering], T]], at_once: int) -> list[T]:
+    """Return what each of the `works` returns: done side by side, or one by one if that ends the problem's process.
+
+    Only the process ends for that: the judge had asked for what no reference need bear.
+    """
+    deaths = problem.deaths
+    try:
+        found = side_by_side(problem, works, at_once)
+    except ReferenceFailure:
+        found = []
+    problem.pardon(deaths)
+    if not found:
+        for work in works:
+            found.append(work(problem))
+            problem.pardon(deaths)
+    for each in found:
+        if isinstance(each, BaseException):
+            raise each
+    return cast("list[T]", found)
+
+
 def _borne(
-    problem: RunningProblem,
+    problem: Answering,
     spec: EvalSpec,
     device: Device,
     found: Examination,
@@ -214,7 +267,7 @@ def _overflows_soon(value: torch.Tensor) -> bool:
 
 
 def _stressed(
-    problem: RunningProblem,
+    problem: Answering,
     spec: EvalSpec,
     device: Device,
     found: Examination,
@@ -250,12 +303,15 @@ def surviving(
     `unmade` says whether mutants pass that cannot be made of these draws: a trial that cannot try a mutant does not
     fail it.
     """
-    material = materials(problem, this, other)
+
+    def try_it(asked: Answering, mutant: Mutant) -> bool | None:
+        return survives(mutant, materials(asked, this, other), this, spec)
+
+    works = [functools.partial(try_it, mutant=mutant) for mutant in tried]
     passing, too_coarse = [], False
-    for mutant in tried:
+    for mutant, passes in zip(tried, _each(problem, works, _at_once(device, this)), strict=True):
         if mutant.bits is not None and too_coarse:
             continue  # a finer tier was already detected
-        passes = survives(mutant, material, this, spec)
         if unmade if passes is None else passes:
             passing.append(mutant)
         elif mutant.bits is not None and passes is not None:
@@ -263,18 +319,14 @@ def surviving(
     return passing
 
 
-def materials(problem: RunningProblem, this: trial.Trial, other: trial.Trial) -> Material:
+def materials(problem: Answering, this: trial.Trial, other: trial.Trial) -> Material:
     """Return what mutants of `this` trial are made of."""
 
     def rerun(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         region = this.inputs.master.clone()
         for view, tensor in zip(tree.views(region, this.inputs.specs), tensors, strict=True):
             small_floats.raw(view).copy_(small_floats.raw(small_floats.narrowed(tensor, view.dtype)))
-        deaths = problem.deaths
-        try:
-            return _plain(problem.answer(Call(0, this.inputs.structure, this.inputs.specs, region, this.seed)).values)
-        finally:
-            problem.pardon(deaths)
+        return _plain(problem.answer(Call(0, this.inputs.structure, this.inputs.specs, region, this.seed)).values)
 
     return Material(
         _plain(this.inputs.tensors()),

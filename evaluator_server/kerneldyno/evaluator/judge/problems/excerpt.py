@@ -22,6 +22,7 @@ from ...shared.reference_failure import ReferenceFailure
 from ...shared.running_problem import Answer, Call, Counted, Part, PreciseRun, RunningProblem
 from ..comparison.compare import is_measured
 from ..comparison.structures import same
+from ..runners.work import settle
 from .inputs import Inputs
 
 #: Approximate size of an excerpt's inputs and of what the reference makes of them, in bytes.
@@ -102,9 +103,7 @@ class Excerpted(RunningProblem):
         ]
         yield structure, rows
 
-    def draw_sets(
-        self, numbers: Sequence[int], seeds: Sequence[int], specs: Sequence[tree.TensorSpec], into: torch.Tensor
-    ) -> None:
+    def draw_sets(self, *given: Any) -> None:
         raise NotImplementedError("an excerpt is never timed")
 
     def answer(self, call: Call) -> Answer:
@@ -112,6 +111,14 @@ class Excerpted(RunningProblem):
 
     def precise(self, runs: Sequence[PreciseRun]) -> list[tuple[Any, list[torch.Tensor]] | None]:
         return self._problem.precise(runs)
+
+    def answer_together(self, calls: Sequence[Call]) -> list[Answer | BaseException]:
+        return self._problem.answer_together(calls)
+
+    def precise_together(
+        self, runs: Sequence[PreciseRun]
+    ) -> list[tuple[Any, list[torch.Tensor]] | BaseException | None]:
+        return self._problem.precise_together(runs)
 
     def count(self, *given: Any) -> Counted:
         return self._problem.count(*given)
@@ -220,7 +227,7 @@ def _holds(
     try:
         returned = problem.answer(Call(0, part.structure, part.specs, part.master, seed))
         made_structure, made = returned.structure, returned.values
-        device.synchronize()
+        settle(device)
     except ReferenceFailure as failure:
         if failure.lacked_memory:
             raise

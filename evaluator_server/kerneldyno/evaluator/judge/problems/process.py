@@ -26,9 +26,10 @@ from ...shared.spec import ProblemSpec
 from ..runners.handle import ExitReport, Runner, RunnerGarbled, RunnerGone, RunnerLate, RunnerStartError
 from ..runners.lease import is_timed, uninterrupted
 from ..runners.pool import Pool
-from ..runners.work import wait
+from ..runners.work import numbers, settle, wait
 from . import told
 from .boxes import Boxes
+from .inputs import words
 
 _log = logging.getLogger("kerneldyno.judge")
 
@@ -178,7 +179,11 @@ class ProblemProcess(RunningProblem):
 
     @_question
     def draw_sets(
-        self, numbers: Sequence[int], seeds: Sequence[int], specs: Sequence[tree.TensorSpec], into: torch.Tensor
+        self,
+        numbers: Sequence[int],
+        seeds: Sequence[int],
+        specs: Sequence[tree.TensorSpec],
+        into: Sequence[torch.Tensor],
     ) -> None:
         _, size = tree.layout(specs)
         at_once = max(1, _DRAWN_AT_ONCE_BYTES[self._device.kind] // size)
@@ -189,7 +194,8 @@ class ProblemProcess(RunningProblem):
             outbox = self._ready.outbox(count * size)
             order = {"op": "draw_sets", "numbers": list(numbers[some]), "seeds": list(seeds[some])}
             self._ask({**order, "specs": described}, "inputs")
-            into[begin * size :][: count * size].copy_(outbox[: count * size])
+            for region, drawn in zip(into[some], torch.split(outbox[: count * size], size), strict=True):
+                region.copy_(drawn)
 
     def answer(self, call: Call) -> Answer:
         (found,) = self.answer_together([call])
@@ -214,15 +220,23 @@ class ProblemProcess(RunningProblem):
         ]
         saids = [self._said(answer) for answer in self._ask_together(orders, "reference")]
         taken = iter(self._take([said for said in saids if not isinstance(said, ReferenceFailure)]))
+        # torch counts its own writes to inputs. A kernel of the reference's may write as well.
+        pairs = zip(calls, places, strict=True)
+        changed = numbers(torch.stack([(words(call.region) != words(place)).any() for call, place in pairs]))
         return [
-            said if isinstance(said, ReferenceFailure) else self._read_answer(call, said, next(taken), place)
-            for call, said, place in zip(calls, saids, places, strict=True)
+            said
+            if isinstance(said, ReferenceFailure)
+            else self._read_answer(call, said, next(taken), place, is_changed)
+            for call, said, place, is_changed in zip(calls, saids, places, changed, strict=True)
         ]
 
-    def _read_answer(self, call: Call, said: Any, tensors: Sequence[torch.Tensor], place: torch.Tensor) -> Answer:
+    def _read_answer(
+        self, call: Call, said: Any, tensors: Sequence[torch.Tensor], place: torch.Tensor, is_changed: bool
+    ) -> Answer:
         values = [small_floats.cloned(tensor) for tensor in tensors]
         with told.suspicion():
-            mutates, aliased = told.read_flag(said.get("mutates")), told.read_flag(said.get("aliased"))
+            aliased = told.read_flag(said.get("aliased"))
+            mutates = told.read_flag(said.get("mutates")) or is_changed
             if mutates:
                 call.region.copy_(place)
             returned = told.read_structure(said.get("structure"), len(values))
@@ -370,7 +384,7 @@ class ProblemProcess(RunningProblem):
 
     def _ask_together(self, orders: Sequence[wire.Frame], stage: str) -> list[wire.Frame]:
         """Send several orders at once, and wait for the answer to each. Raises ReferenceFailure."""
-        self._device.synchronize()  # nobody reads any more what the process may write over
+        settle(self._device)  # nobody reads any more what the process may write over
         count = len(orders)
         series = [{**order, "series": [index, count]} for index, order in enumerate(orders)] if count > 1 else orders
         return wait(self._order(series, stage))

@@ -9,6 +9,7 @@ the greenlets go on with the answers.
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
@@ -24,15 +25,24 @@ T = TypeVar("T")
 _Question = Draw | Call | Sequence[PreciseRun]
 
 
-def side_by_side(problem: RunningProblem, works: Sequence[Callable[[Answering], T]]) -> list[T | BaseException]:
+def side_by_side(
+    problem: RunningProblem, works: Sequence[Callable[[Answering], T]], at_once: int | None = None
+) -> list[T | BaseException]:
     """Do each of the `works`, which ask what they are given, and return what each returned or raised.
 
-    Raises what the problem raises if it cannot answer at all; then none of them has gone on.
+    At most `at_once` of them wait for an answer at the same time. Raises what the problem raises if it cannot answer at
+    all; then all of them have ended.
     """
     tracks = [_Track(work) for work in works]
-    asked = {track: question for track in tracks if (question := track.begin()) is not None}
+    waiting, asked = deque(tracks), dict[_Track[T], _Question]()
     try:
-        while asked:
+        while asked or waiting:
+            while waiting and (at_once is None or len(asked) < at_once):
+                track = waiting.popleft()
+                if (question := track.begin()) is not None:
+                    asked[track] = question
+            if not asked:
+                break
             kind = _kind(next(iter(asked.values())))
             some = {track: question for track, question in asked.items() if _kind(question) is kind}
             for track in some:
@@ -74,6 +84,7 @@ class _Track(Generic[T]):
 
     work: Callable[[Answering], T]
     result: T | BaseException | None = None
+    _greenlet: greenlet | None = None
 
     def begin(self) -> _Question | None:
         """Work up to the first question, and return that; None if there is none."""
@@ -83,11 +94,12 @@ class _Track(Generic[T]):
 
     def go_on(self, answer: Any) -> _Question | None:
         """Go on with an answer up to the next question, and return that; None if there is none."""
+        assert self._greenlet is not None
         return cast("_Question | None", self._greenlet.switch(answer))
 
     def stop(self, error: BaseException) -> None:
-        """End it with an exception where it waits, if it does."""
-        if not self._greenlet.dead:
+        """End it with an exception where it waits, and again if it asks on."""
+        while self._greenlet is not None and not self._greenlet.dead:
             self._greenlet.throw(error)
 
     def _run(self, _: None) -> None:

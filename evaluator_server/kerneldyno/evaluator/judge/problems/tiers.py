@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 
 from ...shared.enums import Precision
+from ..runners.work import numbers
 
 #: Explicit mantissa bits of each tier.
 BITS: Mapping[Precision, int] = {
@@ -58,10 +59,10 @@ def coarser(precision: Precision, values: Sequence[torch.Tensor]) -> bool:
 def rms(tensor: torch.Tensor) -> float:
     """Return the root mean square of the finite elements, computed in float64."""
     wide = tensor.reshape(-1).double()
-    square = float(torch.dot(wide, wide))
+    square: float = numbers(torch.dot(wide, wide))
     if not math.isfinite(square):
         wide = wide[torch.isfinite(wide)]
-        square = float(torch.dot(wide, wide))
+        square = numbers(torch.dot(wide, wide))
     return math.sqrt(square / wide.numel()) if wide.numel() else 0.0
 
 

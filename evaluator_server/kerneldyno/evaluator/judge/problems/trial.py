@@ -28,9 +28,10 @@ from ..comparison.evidence import Comparison
 from ..comparison.structures import floats, twin_noise
 from ..memory.together import trials_together
 from ..runners.handle import RunnerStartError
+from ..runners.work import numbers
 from . import noise
 from .excerpt import Excerpt
-from .inputs import Inputs, Vary, draw
+from .inputs import Inputs, Vary, draw, equal, same_bytes
 from .stress import Stress
 from .tiers import BITS, coarser, rms
 
@@ -164,7 +165,7 @@ def answer(
         structure, values = returned.structure, returned.values
         if must_be_finite and not all(all_finite(value) for value in values):
             raise NotFiniteError
-        if not returned.mutates and after.numel() > _WORTH_SHARING and _same_bytes(after, inputs.master):
+        if not returned.mutates and after.numel() > _WORTH_SHARING:
             after = inputs.master
         block, excerpt = None, method.excerpt
         if spec.checks.rules.tolerance.preset != Preset.CALIBRATED or like is not None:
@@ -184,7 +185,6 @@ def answer(
         else:
             allowed = method.allowed(spec, values)
             expected = _answered_precisely(problem, device, number, inputs, seed, structure, values, allowed)
-        device.synchronize()
         return Trial(
             seed,
             inputs,
@@ -337,10 +337,10 @@ def judge_bytes(trial: Trial, spec: EvalSpec, slot: torch.Tensor) -> Comparison:
 
 def inputs_intact(trial: Trial, arena_set: torch.Tensor) -> bool:
     """Return True if the runner's inputs now equal what the reference left in its own, byte for byte."""
-    if _same_bytes(arena_set[: trial.inputs.set_bytes], trial.after):
+    if same_bytes(arena_set[: trial.inputs.set_bytes], trial.after):
         return True
     places = _places(trial)
-    return all(torch.equal(arena_set[at : at + size], trial.after[at : at + size]) for at, size in places)
+    return all(equal(arena_set[at : at + size], trial.after[at : at + size]) for at, size in places)
 
 
 def changed_padding(trial: Trial, arena_set: torch.Tensor) -> int:
@@ -353,15 +353,10 @@ def changed_padding(trial: Trial, arena_set: torch.Tensor) -> int:
     if not gaps:
         return 0
     now, before = (torch.cat([region[gap] for gap in gaps]) for region in (arena_set, trial.after))
-    return int((now != before).sum())
+    return int(numbers((now != before).sum()))
 
 
 def _places(trial: Trial) -> list[tuple[int, int]]:
     """Return where each input tensor begins, and its size, in bytes."""
     specs = trial.inputs.specs
     return [(at, spec.nbytes) for at, spec in zip(tree.layout(specs)[0], specs, strict=True)]
-
-
-def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Compare regions eight bytes at a time, for an eighth of the operations. `tree.layout` aligns them to eight bytes."""
-    return bool(torch.equal(one.view(torch.int64), other.view(torch.int64)))

@@ -14,6 +14,7 @@ import secrets
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, cast
 
 import torch
@@ -27,7 +28,7 @@ from ..problems import trial
 from ..problems.cache import BuiltProblem
 from ..problems.inputs import Inputs, draw
 from ..problems.side_by_side import side_by_side
-from ..runners.work import Execute, run
+from ..runners.work import Execute, run, settle
 
 #: If drawing the input sets of one burst takes longer than this, in seconds, earlier sets are changed and used again.
 _DRAWING_SECONDS = {"cuda": 0.25, "cpu": 0.05}
@@ -98,12 +99,14 @@ class Supply:
             if await execute(functools.partial(self._is_alike, number)):
                 self._alike.append(number)
         room, answers = self.room, drawn_ahead(self.device) // self.example.slot_bytes
+        fitting: list[int] = []
         for count in counts:
             room -= count
             answers -= min(count, self.checks)
             if room < 0 or answers < 0:
-                return
-            self._ahead.append(await execute(functools.partial(self._draw, count, self.checks)))
+                break
+            fitting.append(count)
+        self._ahead += await execute(functools.partial(self._draw, fitting, self.checks))
 
     async def take(self, count: int) -> Batch:
         """Return a batch of `count` sets that nobody has seen, drawn ahead if possible. Raises ReferenceFailure.
@@ -114,7 +117,7 @@ class Supply:
             if batch.count == count:
                 return self._ahead.pop(at)
         self._seen = None  # its memory is needed
-        batch = await run(functools.partial(self._draw, count, checks=1))
+        (batch,) = await run(functools.partial(self._draw, [count], checks=1))
         if self.is_outlined:
             self._seen = batch.data  # it will be by then: `familiar` is not called between this and the batch's burst
         return batch
@@ -133,31 +136,48 @@ class Supply:
             return Batch(count, self.example.inputs.master.repeat(count), {})
         if self._seen is None or self._seen.numel() < count * self.set_bytes:
             self._seen = None
-            self._seen = (await run(functools.partial(self._draw, count, checks=0))).data
+            (batch,) = await run(functools.partial(self._draw, [count], checks=0))
+            self._seen = batch.data
         return Batch(count, self._seen[: count * self.set_bytes], {})
 
-    def _draw(self, count: int, checks: int) -> Batch:
-        size = self.set_bytes
-        data = torch.zeros(count * size, dtype=torch.uint8, device=self.device.torch_device)
-        cases = [self._case() for _ in range(count)]
+    def _draw(self, counts: Sequence[int], checks: int) -> list[Batch]:
+        """Draw batches of these sizes, with answers to `checks` sets of each."""
+        device = self.device.torch_device
+        regions = [torch.zeros(count * self.set_bytes, dtype=torch.uint8, device=device) for count in counts]
+        cases = [[self._case() for _ in range(count)] for count in counts]
+        self._fill([place for region in regions for place in torch.split(region, self.set_bytes)], [*chain(*cases)])
+        for count, region in zip(counts, regions, strict=True):
+            self.built.examination.season(self.device, region, self.specs, count)
+        checked = [self._checked(each, checks) for each in cases]
+        asked = [
+            (each[index], region[index * self.set_bytes :][: self.set_bytes])
+            for each, region, indices in zip(cases, regions, checked, strict=True)
+            for index in indices
+        ]
+        answers = iter(self._answers(asked))
+        room = max(self.built.footprint.outputs, self.example.slot_bytes)
+        batches = []
+        for count, region, indices in zip(counts, regions, checked, strict=True):
+            right = {index: next(answers) for index in indices}
+            right = {index: answer for index, answer in right.items() if answer.slot_bytes <= room}
+            batches.append(Batch(count, region, right))
+        settle(self.device)
+        return batches
+
+    def _fill(self, places: Sequence[torch.Tensor], cases: Sequence[int]) -> None:
+        """Draw a set into each place. Raises ReferenceFailure."""
         done = 0
-        while done < count:
+        while done < len(places):
             if self._is_slow and self._kept and len(self._kept) == self._most_kept and self.built.examination.held:
-                # Earlier sets are used again, and their secret elements are changed below.
-                data[done * size :][:size].copy_(self.rng.choice(self._kept))
+                # Earlier sets are used again, and their secret elements are changed afterwards.
+                places[done].copy_(self.rng.choice(self._kept))
                 done += 1
                 continue
             # A few sets show how long one takes; the others are drawn in one go.
             known = self._timed >= _TIMED_SETS and not self._is_slow
-            some = count - done if known else min(_TIMED_SETS if not self._is_slow else 1, count - done)
-            self._draw_some(data[done * size :][: some * size], cases[done : done + some])
+            some = len(places) - done if known else min(_TIMED_SETS if not self._is_slow else 1, len(places) - done)
+            self._draw_some(places[done : done + some], cases[done : done + some])
             done += some
-        self.built.examination.season(self.device, data, self.specs, count)
-        checked = self._checked(cases, checks)
-        right = dict(zip(checked, self._answers(cases, data, checked), strict=True))
-        self.device.synchronize()
-        room = max(self.built.footprint.outputs, self.example.slot_bytes)
-        return Batch(count, data, {index: answer for index, answer in right.items() if answer.slot_bytes <= room})
 
     def _checked(self, cases: list[int], checks: int) -> list[int]:
         """Choose the sets whose outputs are checked, at random; one of another case is among them if there is one."""
@@ -165,18 +185,18 @@ class Supply:
         other = next((index for index in order if cases[index]), None)
         return sorted(order, key=lambda index: index != other)[:checks]
 
-    def _draw_some(self, target: torch.Tensor, cases: Sequence[int]) -> None:
+    def _draw_some(self, places: Sequence[torch.Tensor], cases: Sequence[int]) -> None:
         """Draw some sets, note how long one takes, and keep a few if that is long. Raises ReferenceFailure."""
-        size, seeds = self.set_bytes, [secrets.randbits(31) for _ in cases]
+        seeds = [secrets.randbits(31) for _ in cases]
         begin = time.monotonic()
-        self.built.problem.draw_sets(cases, seeds, self.specs, target)
-        self.device.synchronize()
+        self.built.problem.draw_sets(cases, seeds, self.specs, places)
+        settle(self.device)
         self._quickest = min(self._quickest, (time.monotonic() - begin) / len(cases))
         self.built.seconds_a_set = self._quickest
         self._timed += len(cases)
         if self._seconds_a_burst > _DRAWING_SECONDS[self.device.kind] / 2:
-            for index in range(min(len(cases), self._most_kept - len(self._kept))):
-                self._kept.append(target[index * size :][:size].clone())
+            for place in places[: self._most_kept - len(self._kept)]:
+                self._kept.append(place.clone())
 
     @property
     def _is_slow(self) -> bool:
@@ -187,15 +207,10 @@ class Supply:
         """Seconds to draw the inputs of the longest burst."""
         return self.built.seconds_a_set * self.longest
 
-    def _answers(self, cases: Sequence[int], data: torch.Tensor, checked: Sequence[int]) -> list[trial.Trial]:
-        """Return the trials of some sets: small ones are answered side by side."""
-        size, problem = self.set_bytes, self.built.problem
-        works = [
-            functools.partial(self._answer, case=cases[index], data=data[index * size :][:size]) for index in checked
-        ]
-        if self.built.footprint.is_large or len(works) < 2:
-            return [work(problem) for work in works]
-        found = side_by_side(problem, works)
+    def _answers(self, asked: Sequence[tuple[int, torch.Tensor]]) -> list[trial.Trial]:
+        """Return the trials of some sets of these cases: small ones are answered side by side."""
+        works = [functools.partial(self._answer, case=case, data=data) for case, data in asked]
+        found = side_by_side(self.built.problem, works, self.built.at_once(self.device))
         for each in found:
             if isinstance(each, BaseException):
                 raise each
