@@ -283,6 +283,36 @@ async def test_who_is_cancelled_leaves_no_answer_to_the_next_question(monkeypatc
         await first
 
 
+async def test_who_is_cancelled_while_somebody_is_timed_gives_its_turn_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    lease, problem, timed = Lease([]), object.__new__(ProblemProcess), asyncio.Event()
+    problem._question, problem._waiting, problem._is_taken = asyncio.Lock(), 0, False
+    problem._pool = SimpleNamespace(lease=lease)  # type: ignore[assignment]
+    monkeypatch.setattr(ProblemProcess, "is_alive", True)
+
+    async def is_timed() -> None:
+        async with lease.exclusive(None):
+            await timed.wait()
+
+    def asks() -> None:
+        with problem._asking():
+            pass
+
+    await problem._question.acquire()
+    asking = asyncio.ensure_future(work.execute(lease, asks))
+    await asyncio.sleep(0.01)  # it waits for its turn
+    timing = asyncio.ensure_future(is_timed())
+    await asyncio.sleep(0.01)
+    problem._question.release()
+    await asyncio.sleep(0.01)  # its turn has come, and it waits for the timing
+    asking.cancel()
+    timed.set()
+    async with asyncio.timeout(5):
+        await timing
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        await work.execute(lease, asks)
+
+
 async def test_a_process_that_ends_takes_nothing_from_the_next_one() -> None:
     problem, ended = object.__new__(ProblemProcess), asyncio.Event()
     boxes = [Boxes(CPU, [], lambda *_: None) for _ in range(2)]

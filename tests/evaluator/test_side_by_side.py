@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,7 @@ import torch
 
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.judge.problems.side_by_side import side_by_side
-from kerneldyno.evaluator.judge.runners.work import run
+from kerneldyno.evaluator.judge.runners.work import run, wait
 from kerneldyno.evaluator.runner.problem import _Server
 from kerneldyno.evaluator.shared import tree
 from kerneldyno.evaluator.shared.reference_failure import ReferenceFailure
@@ -74,6 +75,43 @@ def problem(told: Told) -> RunningProblem:
     return cast(RunningProblem, told)
 
 
+async def test_no_more_than_so_many_ask_at_once() -> None:
+    told = Told()
+    found = await run(lambda: side_by_side(problem(told), works(1, 3, 4, 5), at_once=2))
+    assert [value[0] for value in found if isinstance(value, tuple)] == [10, 30, 40, 50]
+    assert max(len(order) for order in told.orders) <= 2 * 2  # each asks for two runs at most
+    assert sorted(each for order in told.orders for each in order if each < 10) == [1, 3, 4, 5]
+
+
+async def test_who_is_cancelled_ends_all_of_it() -> None:
+    told, ended = Told(), []
+
+    def waits(asked: Answering) -> None:
+        with asked.drawn(1, 7):
+            pass
+        try:
+            wait(asyncio.Event().wait())  # for the device, say
+        except asyncio.CancelledError:
+            ended.append("it waited")
+            raise
+
+    def asks_twice(asked: Answering) -> None:
+        for number in (2, 3):
+            try:
+                with asked.drawn(number, 7):
+                    pass
+            finally:
+                ended.append("it asked")
+
+    running = asyncio.ensure_future(run(lambda: side_by_side(problem(told), [asks_twice, waits])))
+    await asyncio.sleep(0.01)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert ended == ["it asked", "it waited", "it asked"]
+    assert told.orders == [[2, 1]]
+
+
 def test_what_is_asked_travels_together_and_each_gets_its_own() -> None:
     told = Told()
     assert side_by_side(problem(told), works(3, 4)) == [(30.0, [300.0, 300.0]), (40.0, [400.0])]
@@ -120,6 +158,12 @@ def test_a_candidate_that_is_wrong_for_rare_inputs_is_found_among_them(judge: Ju
     assert judged(judge, "return torch.exp(x)")["outcome"] == "CORRECT"
     wrong = judged(judge, "return torch.exp(x)", candidate="return torch.exp(x.abs())")
     assert (wrong["outcome"], "stress" in wrong["message"]) == ("INCORRECT", True), wrong["message"]
+
+
+def test_a_reference_that_overflows_under_stress_refuses_nobody(judge: Judge) -> None:
+    """exp overflows in one stressed draw of many, where its float64 twin is finite. Every third evaluation had one."""
+    found = {judged(judge, "return torch.exp(x)")["outcome"] for _ in range(12)}
+    assert found == {"CORRECT"}
 
 
 def test_what_waits_for_a_larger_outbox_is_not_written_over_by_the_next_order() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import secrets
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
@@ -177,14 +178,20 @@ async def _draw(
 ) -> trial.Trial | None:
     """Prepare one trial; None if the reference fails on stressed inputs of a kind that it usually tolerates.
 
-    Draw again if the answer is larger than there is room for, since its size may depend on the inputs.
+    Draw again if the answer is larger than there is room for, since its size may depend on the inputs, or if it is not
+    finite under stress: then it shows nothing, and its float64 twin may be finite, which no candidate's answer can be.
     """
     for left in reversed(range(_REDRAWS)):
         deaths = built.problem.deaths
+        prepare = functools.partial(
+            built.prepare,
+            *(candidate.spec, candidate.device, number, kind, candidate.stage_inputs),
+            must_be_finite=kind is not None,
+        )
         try:
-            current = await problems.execute(
-                lambda: built.prepare(candidate.spec, candidate.device, number, kind, candidate.stage_inputs)
-            )
+            current = await problems.execute(prepare)
+        except trial.NotFiniteError:
+            continue  # the examination has seen finite ones
         except ReferenceFailure as failure:
             if kind is None or failure.lacked_memory:
                 raise

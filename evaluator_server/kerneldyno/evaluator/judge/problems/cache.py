@@ -110,8 +110,9 @@ class BuiltProblem:
         stage: trial.Stage | None = None,
         *,
         rough: bool = False,
+        must_be_finite: bool = False,
     ) -> trial.Trial:
-        """Draw inputs, under a kind of stress if given, and run the reference on them. Raises ReferenceFailure.
+        """Draw inputs, under a kind of stress if given, and run the reference on them.
 
         Args:
             spec: What the client asked for.
@@ -120,6 +121,11 @@ class BuiltProblem:
             kind: The stress; None for nominal inputs.
             stage: Copies large inputs to the runner before the reference works on them.
             rough: Whether only the form of the outputs is needed, and not by how much they may be off.
+            must_be_finite: Whether an answer that is not finite is of no use.
+
+        Raises:
+            ReferenceFailure: The reference failed.
+            NotFiniteError: The answer is not finite.
         """
         vary = None if kind is None else self.examination.vary(kind, device)
         spares = self.spares_inputs and stage is not None
@@ -133,6 +139,7 @@ class BuiltProblem:
             method=self.method,
             spares=spares,
             stage=stage if spares else None,
+            must_be_finite=must_be_finite,
         )
 
     def at_once(self, device: Device) -> int:
@@ -146,12 +153,14 @@ class BuiltProblem:
     ) -> list[trial.Trial | BaseException]:
         """Prepare trials of these numbers and kinds side by side. Return for each what `prepare` returns or raises.
 
+        Answers under stress must be finite.
+
         Raises ReferenceFailure if the problem's process ends.
         """
 
         def prepare(asked: Answering, number: int, kind: Stress | None) -> trial.Trial:
             vary = None if kind is None else self.examination.vary(kind, device)
-            return trial.prepare(asked, spec, device, number, vary, method=self.method)
+            return trial.prepare(asked, spec, device, number, vary, method=self.method, must_be_finite=kind is not None)
 
         return side_by_side(
             self.problem, [functools.partial(prepare, number=number, kind=kind) for number, kind in wanted]

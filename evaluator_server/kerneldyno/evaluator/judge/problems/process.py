@@ -472,11 +472,18 @@ class ProblemProcess(RunningProblem):
             self._question.release()
 
     async def _begin_question(self) -> None:
-        if self.is_asked:
+        if not self.is_asked:
+            await self._turn()  # at once
+            return
+        has_turn = False
+        try:
             async with self._pool.lease.away(None):
                 await self._turn()
-        else:
-            await self._turn()  # at once
+                has_turn = True
+        except BaseException:  # cancelled, perhaps while somebody was timed after its turn had come
+            if has_turn:
+                self._question.release()
+            raise
 
     async def _turn(self) -> None:
         """Wait until nobody else asks it anything."""

@@ -105,7 +105,7 @@ class _Track(Generic[T]):
     def _run(self, _: None) -> None:
         try:
             self.result = self.work(_Asked())
-        except BaseException as error:
+        except Exception as error:  # a cancellation ends the whole piece of work
             self.result = error
 
 
