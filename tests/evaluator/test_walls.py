@@ -22,7 +22,7 @@ ARROWS = {
     "compiling": {"shared"},
     "runner": {"shared", "walls", "devices", "backends", "toolkits", "compiling"},
     "judge.runners": {"shared", "walls", "devices"},
-    "judge.comparison": {"shared", "devices"},
+    "judge.comparison": {"shared", "devices", "judge.runners"},
     "judge.memory": {"devices", "judge.runners"},
     "judge.results": {"shared", "walls", "judge.runners", "judge.comparison", "judge.memory"},
     "judge.problems": {
