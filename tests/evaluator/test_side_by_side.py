@@ -166,6 +166,13 @@ def test_a_reference_that_overflows_under_stress_refuses_nobody(judge: Judge) ->
     assert found == {"CORRECT"}
 
 
+def test_inputs_that_torch_does_not_see_change_must_be_changed_alike(judge: Judge) -> None:
+    body = "x.numpy()[0] = 0.5; return torch.exp(x)"
+    assert judged(judge, body)["outcome"] == "CORRECT"
+    spared = judged(judge, body, candidate="x = x.clone(); x[0] = 0.5; return torch.exp(x)")
+    assert (spared["outcome"], spared["incorrect"]["kind"]) == ("INCORRECT", "input mutated"), spared["message"]
+
+
 def test_what_waits_for_a_larger_outbox_is_not_written_over_by_the_next_order() -> None:
     """A `get_inputs` that uses its memory again would give a candidate the same inputs in each trial."""
     again = "new = torch.empty(64, 32); return [get_inputs.__dict__.setdefault(str(new.device), new).uniform_()]"
