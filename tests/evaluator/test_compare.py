@@ -236,3 +236,18 @@ def test_coarser_arithmetic_than_allowed_is_told_by_all_errors_together(seed: in
 
 def test_errors_beyond_any_rounding_are_wrong_values() -> None:
     assert coarse(64.0) == "values"
+
+
+def test_noise_around_an_answer_of_nothing_but_zeros_is_allowed() -> None:
+    """A difference of equal inputs, say: it has no typical size, so no error is large or small compared with it."""
+    zeros, moved = torch.zeros(8), torch.full((8,), 1e-14, dtype=torch.float64)
+    (leaf,) = expect({"tensor": 0}, [zeros], [zeros.double()], [[moved]], allowed=1e-3).leaves
+    assert (leaf.noise, leaf.relative_noise, leaf.has_twin) == (1e-14, 0.0, True)
+
+
+@pytest.mark.parametrize("odd", [float("inf"), float("nan")])
+def test_a_difference_that_is_no_number_counts_as_none(odd: float) -> None:
+    value, twin = torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0], dtype=torch.float64)
+    moved = torch.tensor([1.0, odd], dtype=torch.float64)
+    (leaf,) = expect({"tensor": 0}, [value], [twin], [[moved]]).leaves
+    assert (leaf.noise, leaf.relative_noise, leaf.has_twin) == (0.0, 0.0, True)

@@ -188,9 +188,9 @@ def differences(value: torch.Tensor, other: torch.Tensor, typical: float) -> tup
     # This lower bound is representable in the compared dtypes, and avoids a division by 0.
     bounds = max(typical, 1e-300 if other.dtype == torch.float64 else 1e-37), 1.0
     got, wanted = value.reshape(-1), other.reshape(-1)
-    found = [] if (fused := _fused_errors(got, wanted, bounds)) is None else _looked_at([fused])
-    if not all(map(math.isfinite, itertools.chain(*found))) or not found:
-        found = _looked_at([_errors(*pair, bounds) for pair in zip(chunks(got), chunks(wanted), strict=True)])
+    found = _looked_at(_errors_of_parts(got, wanted, bounds))
+    if not all(map(math.isfinite, itertools.chain(*found))):  # one pass over all says nothing about the finite chunks
+        found = _looked_at(_errors_of_chunks(got, wanted, bounds))
     finite = [(error, share) for error, share in found if math.isfinite(error) and math.isfinite(share)]
     return max((error for error, _ in finite), default=0.0), max((share for _, share in finite), default=0.0)
 
@@ -404,11 +404,7 @@ def _all_within(result: Comparison, value: torch.Tensor, truth: torch.Tensor, bo
     if not value.is_floating_point():
         return bool(torch.equal(value, truth))
     worst_error = worst_ratio = 0.0
-    if (fused := _fused_errors(value, truth, bounds)) is not None:
-        pairs = [fused]
-    else:
-        pairs = [_errors(got, wanted, bounds) for got, wanted in zip(chunks(value), chunks(truth), strict=True)]
-    for largest, ratio in _looked_at(pairs):
+    for largest, ratio in _looked_at(_errors_of_parts(value, truth, bounds)):
         if not ratio <= 1:  # false for NaN; neither infinities nor NaN are right here
             return False
         worst_error = max(worst_error, largest)
@@ -416,6 +412,16 @@ def _all_within(result: Comparison, value: torch.Tensor, truth: torch.Tensor, bo
     result.max_abs_error = max(result.max_abs_error, worst_error)
     result.max_error_ratio = max(result.max_error_ratio, worst_ratio)
     return True
+
+
+def _errors_of_parts(value: torch.Tensor, truth: torch.Tensor, bounds: tuple[float, float]) -> list[torch.Tensor]:
+    """Return what `_errors` returns for each of the parts in which flat tensors are read: one, or else the chunks."""
+    fused = _fused_errors(value, truth, bounds)
+    return _errors_of_chunks(value, truth, bounds) if fused is None else [fused]
+
+
+def _errors_of_chunks(value: torch.Tensor, truth: torch.Tensor, bounds: tuple[float, float]) -> list[torch.Tensor]:
+    return [_errors(*pair, bounds) for pair in zip(chunks(value), chunks(truth), strict=True)]
 
 
 def _fused_errors(value: torch.Tensor, truth: torch.Tensor, bounds: tuple[float, float]) -> torch.Tensor | None:
@@ -455,17 +461,11 @@ def _all(which: torch.Tensor) -> bool:
 def _off(values: Sequence[torch.Tensor], truth: torch.Tensor, typical: float) -> list[tuple[float, float]]:
     """Return for each of the `values` its largest error, and the largest one relative to the element and `typical`.
 
-    What is not finite counts as 0. All are read at once: each transfer from the device waits for it.
+    What is not finite counts as 0, and so do shares of nothing: `typical` is 0 if all elements are. All are read at once:
+    each transfer from the device waits for it.
     """
+    if not truth.numel():
+        return [(0.0, 0.0)] * len(values)
     bounds, wanted = (typical, 1.0), truth.reshape(-1)
-    found = []
-    for value in values:
-        got = value.reshape(-1)
-        if not got.numel():
-            found.append(torch.zeros(2, dtype=torch.float64, device=got.device))
-        elif (fused := _fused_errors(got, wanted, bounds)) is not None:
-            found.append(fused)
-        else:
-            parts = [_errors(*pair, bounds) for pair in zip(chunks(got), chunks(wanted), strict=True)]
-            found.append(torch.stack(parts).amax(0))
-    return [(_finite(error), _finite(share)) for error, share in _looked_at(found)]
+    worst = [torch.stack(_errors_of_parts(value.reshape(-1), wanted, bounds)).amax(0) for value in values]
+    return [(_finite(error), _finite(share) if typical else 0.0) for error, share in _looked_at(worst)]

@@ -66,7 +66,7 @@ class Boxes:
         return self._arena(OUTBOX, nbytes)
 
     def take(self, saids: Sequence[Any], most_bytes: int) -> list[list[torch.Tensor]]:
-        """Return the tensors of answers that came in one frame, which take at most so many bytes.
+        """Return the tensors of answers to orders that were sent together. They take at most so many bytes.
 
         They lie in the outbox, so they may be used until the next order only, in the same question.
         """

@@ -13,7 +13,7 @@ import math
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import torch
 
@@ -33,7 +33,7 @@ from . import stress, trial
 from .forms import OutputSizes
 from .inputs import Vary
 from .mutants import MUTANTS, Material, Mutant
-from .side_by_side import side_by_side
+from .side_by_side import raised, side_by_side
 from .tiers import BITS
 
 T = TypeVar("T")
@@ -231,10 +231,7 @@ def _each(problem: RunningProblem, works: Sequence[Callable[[Answering], T]], at
         for work in works:
             found.append(work(problem))
             problem.pardon(deaths)
-    for each in found:
-        if isinstance(each, BaseException):
-            raise each
-    return cast("list[T]", found)
+    return raised(found)
 
 
 def _borne(

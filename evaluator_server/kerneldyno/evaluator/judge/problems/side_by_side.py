@@ -56,6 +56,14 @@ def side_by_side(
     return [cast("T | BaseException", track.result) for track in tracks]
 
 
+def raised(found: Sequence[T | BaseException]) -> list[T]:
+    """Return what all of them returned, or raise the first exception."""
+    for each in found:
+        if isinstance(each, BaseException):
+            raise each
+    return cast("list[T]", found)
+
+
 def _kind(question: _Question) -> type[Any]:
     return type(question) if isinstance(question, Draw | Call) else Sequence
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -27,7 +27,7 @@ from ..memory.surplus import checks, drawn_ahead, kept_sets
 from ..problems import trial
 from ..problems.cache import BuiltProblem
 from ..problems.inputs import Inputs, draw
-from ..problems.side_by_side import side_by_side
+from ..problems.side_by_side import raised, side_by_side
 from ..runners.work import Execute, run, settle
 
 #: If drawing the input sets of one burst takes longer than this, in seconds, earlier sets are changed and used again.
@@ -210,11 +210,7 @@ class Supply:
     def _answers(self, asked: Sequence[tuple[int, torch.Tensor]]) -> list[trial.Trial]:
         """Return the trials of some sets of these cases: small ones are answered side by side."""
         works = [functools.partial(self._answer, case=case, data=data) for case, data in asked]
-        found = side_by_side(self.built.problem, works, self.built.at_once(self.device))
-        for each in found:
-            if isinstance(each, BaseException):
-                raise each
-        return cast("list[trial.Trial]", found)
+        return raised(side_by_side(self.built.problem, works, self.built.at_once(self.device)))
 
     def _answer(self, problem: Answering, case: int, data: torch.Tensor) -> trial.Trial:
         inputs = Inputs(self.structure, self.specs, data)
