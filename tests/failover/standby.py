@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,11 +21,13 @@ class Standby(grpc.GenericRpcHandler):
     Args:
         serving: address of the scheduler that it believes to serve; "" if it knows none.
         retry_seconds: when callers should try again.
+        pause: seconds between the metadata of a stream and its status, as a busy machine may have them.
     """
 
-    def __init__(self, serving: str = "", retry_seconds: float = 0.2) -> None:
+    def __init__(self, serving: str = "", retry_seconds: float = 0.2, pause: float | None = None) -> None:
         self.serving = serving
         self.retry_seconds = retry_seconds
+        self.pause = pause
         self.address = ""
         self.refused: Counter[str] = Counter()
         """Number of calls that it refused, by the method's name."""
@@ -38,6 +41,9 @@ class Standby(grpc.GenericRpcHandler):
             error = errors.StandbyError(
                 "this scheduler is a standby", serving=self.serving, retry_seconds=self.retry_seconds
             )
+            if self.pause is not None:
+                await context.send_initial_metadata(())
+                await asyncio.sleep(self.pause)
             await context.abort_with_status(errors.to_status(error))
 
         return grpc.stream_stream_rpc_method_handler(refuse)

@@ -14,6 +14,7 @@ or the next of the list (rotation.py). A DNS name that stands for several machin
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import math
 import socket
@@ -31,6 +32,8 @@ from kerneldyno.rpc.rotation import Endpoint, Rotation
 #: Seconds to wait for a connection to one of several addresses, and for DNS.
 CONNECT_SECONDS = 2.0
 LOOKUP_SECONDS = 2.0
+#: Who refuses a stream sends metadata and status at once, but gRPC may hand over the latter some time after the former.
+_STATUS_SECONDS = 0.2
 #: A call that waits for a verdict. Its deadline does not show that the scheduler is unreachable.
 _LONG_CALL = "/kerneldyno.v1.SchedulerService/EvaluateOnce"
 #: An unknown method would do as well: the probe is only sent where no connection can be made, to learn the reason.
@@ -245,8 +248,13 @@ class FailoverChannel(grpc.aio.Channel):
 
     async def _follow(self, endpoint: Endpoint, call: grpc.aio.StreamStreamCall[Any, Any]) -> None:
         """Learn from a stream whether its scheduler serves."""
+        ended = asyncio.Event()
+        call.add_done_callback(lambda _: ended.set())
         await call.initial_metadata()
-        if not call.done():
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_STATUS_SECONDS):
+                await ended.wait()
+        if not ended.is_set():
             self._note_service(endpoint)
         code, details = await call.code(), await call.details()
         self._note_failure(endpoint, AioRpcError(code, Metadata(), await call.trailing_metadata(), details), "", 0.0)
