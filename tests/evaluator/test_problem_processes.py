@@ -15,6 +15,7 @@ from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.judge.problems import told
 from kerneldyno.evaluator.judge.problems.boxes import Boxes
 from kerneldyno.evaluator.judge.problems.process import Bounds, Lives, ProblemProcess
+from kerneldyno.evaluator.judge.problems.turn import Turn
 from kerneldyno.evaluator.judge.runners import work
 from kerneldyno.evaluator.judge.runners.lease import Lease
 from tests.evaluator.judge_harness import Judge, limits, request
@@ -93,6 +94,8 @@ LIES = {
     "gaps": "{**said, 'tensors': [['float32', [8, 16], [1600, 100], False]]}",
     "negative sizes": "{**said, 'tensors': [['float32', [-8, 16], [16, 1], False]]}",
     "no flag": "{**said, 'mutates': 'perhaps'}",
+    "what counts": "self.do_count(order)",
+    "parameters": "self.do_parameters(order)",
     "text": "'x' * 500000",
     "nothing": "None",
 }
@@ -188,6 +191,19 @@ def test_a_process_that_was_taken_over_spoils_its_own_problem_only(own_judge: Ju
     assert own_judge.process.poll() is None
 
 
+@pytest.mark.long
+def test_a_process_that_nobody_asks_ends_and_is_made_again(own_judge: Judge) -> None:
+    """The problem and its secret seed stay: a right candidate is right as before."""
+    own_judge.evaluate(asked("# known"))
+    births = own_judge.next_stats()["problem_births"]
+    while (stats := own_judge.next_stats())["problem_processes"]:
+        assert stats["reference_cache_problems"]
+    assert stats["problem_process_bytes"] == 0
+    assert [outcome(own_judge, before="# known", answer=answer) for answer in (RIGHT, WRONG)] == ["CORRECT", "INCORRECT"]
+    again = own_judge.next_stats()
+    assert (again["problem_births"], again["problem_ends"]["died"]) == (births + 1, stats["problem_ends"]["died"])
+
+
 def test_no_reference_is_a_module_of_the_judge_and_none_sees_a_candidate(own_judge: Judge) -> None:
     looks = (
         "import gc, os, sys\n"
@@ -229,7 +245,7 @@ async def test_problems_fetch_their_constants_beside_each_other(monkeypatch: pyt
 
 async def test_who_asks_behind_a_lane_that_is_next_holds_no_timing_up(monkeypatch: pytest.MonkeyPatch) -> None:
     lease, order, problem = Lease([]), [], object.__new__(ProblemProcess)
-    problem._question, problem._waiting, problem._is_taken = asyncio.Lock(), 0, False
+    problem._turn = Turn(lease)
     problem._pool = SimpleNamespace(lease=lease)  # type: ignore[assignment]
     monkeypatch.setattr(ProblemProcess, "is_alive", True)
 
@@ -241,10 +257,10 @@ async def test_who_asks_behind_a_lane_that_is_next_holds_no_timing_up(monkeypatc
         with problem._asking():
             order.append("asks")
 
-    await problem._question.acquire()
+    await problem._turn._lock.acquire()
     lane = asyncio.ensure_future(is_to_be_timed())
     await asyncio.sleep(0.01)  # it waits for the question now
-    problem._question.release()  # it is next, and has not woken yet
+    problem._turn._lock.release()  # it is next, and has not woken yet
     async with asyncio.timeout(5):
         await asyncio.gather(work.execute(lease, asks), lane)
     assert order == ["is timed", "asks"]
@@ -265,7 +281,7 @@ async def test_who_is_cancelled_leaves_no_answer_to_the_next_question(monkeypatc
             await asyncio.sleep(0.04)
             return {"ok": await said.get()}
 
-    problem._question, problem._waiting, problem._is_taken = asyncio.Lock(), 0, False
+    problem._turn = Turn(lease)
     problem._pool = SimpleNamespace(lease=lease)  # type: ignore[assignment]
     problem._device, problem.bounds = CPU, Bounds(60.0, 1 << 30)
     problem._runner = Process()  # type: ignore[assignment]
@@ -285,7 +301,7 @@ async def test_who_is_cancelled_leaves_no_answer_to_the_next_question(monkeypatc
 
 async def test_who_is_cancelled_while_somebody_is_timed_gives_its_turn_back(monkeypatch: pytest.MonkeyPatch) -> None:
     lease, problem, timed = Lease([]), object.__new__(ProblemProcess), asyncio.Event()
-    problem._question, problem._waiting, problem._is_taken = asyncio.Lock(), 0, False
+    problem._turn = Turn(lease)
     problem._pool = SimpleNamespace(lease=lease)  # type: ignore[assignment]
     monkeypatch.setattr(ProblemProcess, "is_alive", True)
 
@@ -297,12 +313,12 @@ async def test_who_is_cancelled_while_somebody_is_timed_gives_its_turn_back(monk
         with problem._asking():
             pass
 
-    await problem._question.acquire()
+    await problem._turn._lock.acquire()
     asking = asyncio.ensure_future(work.execute(lease, asks))
     await asyncio.sleep(0.01)  # it waits for its turn
     timing = asyncio.ensure_future(is_timed())
     await asyncio.sleep(0.01)
-    problem._question.release()
+    problem._turn._lock.release()
     await asyncio.sleep(0.01)  # its turn has come, and it waits for the timing
     asking.cancel()
     timed.set()

@@ -7,7 +7,6 @@ own problem only: it is born again under the same seed a few times, and then giv
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import functools
@@ -30,6 +29,7 @@ from ..runners.work import numbers, settle, wait
 from . import told
 from .boxes import Boxes
 from .inputs import words
+from .turn import Turn
 
 _log = logging.getLogger("kerneldyno.judge")
 
@@ -106,11 +106,7 @@ class ProblemProcess(RunningProblem):
         #: Bytes of an element of each parameter and buffer, once they were listed.
         self._sizes: dict[str, int] = {}
         self._boxes: Boxes | None = None
-        #: Held for one question, which may take several orders: lanes must not mix theirs.
-        self._question = asyncio.Lock()
-        self._waiting = 0
-        #: True while one lane, which is timed, has it for more than a question.
-        self._is_taken = False
+        self._turn = Turn(pool.lease)
         #: How often its reference has ended it.
         self._deaths = 0
         self._last_death: ReferenceFailure | None = None
@@ -338,7 +334,7 @@ class ProblemProcess(RunningProblem):
     @property
     def is_asked(self) -> bool:
         """See RunningProblem."""
-        return self._question.locked() or self._waiting > 0
+        return self._turn.is_wanted
 
     @property
     def deaths(self) -> int:
@@ -444,14 +440,9 @@ class ProblemProcess(RunningProblem):
     @contextlib.asynccontextmanager
     async def taken(self) -> AsyncIterator[None]:
         """See RunningProblem."""
-        await self._turn()
-        try:
+        async with self._turn.kept():
             await uninterrupted(self._revive())
-            self._is_taken = True
             yield
-        finally:
-            self._is_taken = False
-            self._question.release()
 
     @contextlib.contextmanager
     def _asking(self) -> Iterator[None]:
@@ -459,39 +450,10 @@ class ProblemProcess(RunningProblem):
 
         Raises ReferenceFailure if its reference has ended it too often, and RunnerStartError.
         """
-        if is_timed():  # the lane has the problem already: it cannot wait for others, which all stand still
-            assert self._is_taken
-            yield
-            return
-        wait(self._begin_question())
-        try:
-            if not self.is_alive:
+        with self._turn.question():
+            if not is_timed() and not self.is_alive:  # nothing is made while somebody is timed
                 wait(self._revive_away())
             yield
-        finally:
-            self._question.release()
-
-    async def _begin_question(self) -> None:
-        if not self.is_asked:
-            await self._turn()  # at once
-            return
-        has_turn = False
-        try:
-            async with self._pool.lease.away(None):
-                await self._turn()
-                has_turn = True
-        except BaseException:  # cancelled, perhaps while somebody was timed after its turn had come
-            if has_turn:
-                self._question.release()
-            raise
-
-    async def _turn(self) -> None:
-        """Wait until nobody else asks it anything."""
-        self._waiting += 1  # also while the lock is free and its next owner has not woken yet
-        try:
-            await self._question.acquire()
-        finally:
-            self._waiting -= 1
 
     async def _revive_away(self) -> None:
         async with self._pool.lease.away(None):
