@@ -199,7 +199,10 @@ def test_a_process_that_nobody_asks_ends_and_is_made_again(own_judge: Judge) -> 
     while (stats := own_judge.next_stats())["problem_processes"]:
         assert stats["reference_cache_problems"]
     assert stats["problem_process_bytes"] == 0
-    assert [outcome(own_judge, before="# known", answer=answer) for answer in (RIGHT, WRONG)] == ["CORRECT", "INCORRECT"]
+    assert [outcome(own_judge, before="# known", answer=answer) for answer in (RIGHT, WRONG)] == [
+        "CORRECT",
+        "INCORRECT",
+    ]
     again = own_judge.next_stats()
     assert (again["problem_births"], again["problem_ends"]["died"]) == (births + 1, stats["problem_ends"]["died"])
 

@@ -82,7 +82,10 @@ async def test_nobody_at_any_address_fails_at_once_and_names_each() -> None:
 
 @pytest.mark.parametrize("pause", [None, 0.05])
 async def test_streams_and_watches_give_up_in_time_and_name_each(pause: float | None) -> None:
-    async with standby(pause=pause) as second, AsyncClient(f"{NOBODY},{second.address}", reconnect_timeout=1.0) as client:
+    async with (
+        standby(pause=pause) as second,
+        AsyncClient(f"{NOBODY},{second.address}", reconnect_timeout=1.0) as client,
+    ):
         began = time.monotonic()
         with pytest.raises(UnavailableError) as stream:
             [result async for result in client.evaluate([EvalRequest(id="a")])]
