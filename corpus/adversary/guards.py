@@ -25,9 +25,11 @@ VALUES: Mapping[str, str] = {
     "moments": "abs(float(x.mean()) - {mean}) < 0.1 and abs(float(x.std()) - {deviation}) < 0.1",
     "kurtosis": "kurtosis(x) < {kurtosis}",
     "row norms": "even(x.reshape(x.shape[0], -1).norm(dim=1))",
-    "all": "usual(x)",
+    "all": "all_usual(x)",
     "nothing": "True",
 }
+#: Those after which no element is unusual.
+COMPLETE = frozenset({"all", "extremes"})
 #: What anything else says: the same input again, its place, the number of calls, time, the stack.
 REST: Mapping[str, str] = {
     "hash": "seen(self, float(x.reshape(-1)[:: 97].double().sum()))",
@@ -45,6 +47,9 @@ REST: Mapping[str, str] = {
 HELPERS = """
 def usual(t):
     return float(({usual}).float().mean()) >= 1 - {slack}
+
+def all_usual(t):
+    return bool(({usual}).all())
 
 def outside(t):
     return float((t.abs() > {bound}).float().mean())

@@ -50,6 +50,18 @@ def test_each_shortcut_of_each_problem_can_be_wrong(problem: Problem) -> None:
 
 
 @pytest.mark.pure
+def test_what_is_right_on_all_inputs_that_pass_is_no_shortcut() -> None:
+    """Cumulative products of numbers below 1 vanish, so leaving out their end is right wherever all are below 1."""
+    (problem,) = (each for each in PROBLEMS if each.name == "cumulative_product")
+
+    def off(looks: list[str]) -> list[bool]:
+        return [is_off(drawing.made(random.Random(at), problem, looks, "last column", "cpu", "it")) for at in range(4)]
+
+    assert any(off(["grid"]))
+    assert not any(off(["extremes"]) + off(["grid", "all"]))
+
+
+@pytest.mark.pure
 @pytest.mark.parametrize("guard", [*guards.VALUES, *guards.REST])
 def test_each_guard_runs_and_those_of_values_let_nominal_inputs_pass(guard: str) -> None:
     for problem in PROBLEMS[1:4]:
