@@ -100,6 +100,13 @@ async def test_streams_and_watches_give_up_in_time_and_name_each(pause: float | 
         assert f"{second.address}: is a standby" in str(error.value)
 
 
+async def test_a_stream_that_ends_well_at_once_was_served(scheduler: FakeFleet) -> None:
+    async with AsyncClient(f"{NOBODY},{scheduler.address}") as client:
+        [result async for result in client.evaluate([EvalRequest(id="a")])]
+        await eventually(lambda: client._channel._answered)
+        assert client._channel.report() == ""
+
+
 async def test_two_standbys_that_name_each_other_are_not_hammered() -> None:
     async with standby(retry_seconds=0.3) as first, standby(first.address, retry_seconds=0.3) as second:
         first.serving = second.address

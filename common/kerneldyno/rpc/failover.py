@@ -254,7 +254,7 @@ class FailoverChannel(grpc.aio.Channel):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_STATUS_SECONDS):
                 await ended.wait()
-        if not ended.is_set():
+        if not ended.is_set() or await call.code() is grpc.StatusCode.OK:
             self._note_service(endpoint)
         code, details = await call.code(), await call.details()
         self._note_failure(endpoint, AioRpcError(code, Metadata(), await call.trailing_metadata(), details), "", 0.0)
