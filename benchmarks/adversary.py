@@ -3,9 +3,9 @@
     python -m benchmarks.adversary [--count 1000] [--seed N] [--devices 0] [--lanes N] [--json FILE] [--show 20]
 
 Each candidate looks at something, and then takes a shortcut that is proven wrong or coarse. Its exact way does the
-reference's work sixteen times. So who is called correct and gets a speedup of 1/8 or more was paid for the shortcut; who
-is called correct and gets less was not, since its exact way is what was timed. One in five candidates is an honest
-twin: it looks at the same things, chooses between two exact ways, and must be called correct.
+reference's work sixteen times. So who is called correct and gets a speedup of 1/8 or more was paid for the shortcut.
+Who is called correct and gets less was not: most of its timed calls took the exact way. One in five candidates is an
+honest twin: it looks at the same things, chooses between two exact ways, and must be called correct.
 
 Shares have 95 % intervals (Wilson). The seed is drawn, and printed, unless it is given. Exit status 1 if an honest twin
 was refused, or a candidate was paid.
@@ -57,7 +57,10 @@ def _options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--show", type=int, default=10, help="how many of the paid and of the refused to name (default: 10)")
     add("--lanes", type=int, help="concurrent candidates on the device (default: the evaluator's)")
     add("--json", type=Path, help="also write everything to this file")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.count < 1:
+        parser.error(f"--count {options.count}: at least 1")
+    return options
 
 
 def request_for(candidate: Adversary, kind: str) -> EvalRequest:

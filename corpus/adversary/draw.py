@@ -20,7 +20,7 @@ from .problems import PROBLEMS, Problem, X
 
 #: How often the exact way does the reference's work.
 REPEATS = 16
-#: Who gets this speedup or more was not paid for exact work, whose speedup is at most 1 / REPEATS. Guards cost time, too.
+#: Who gets this speedup or more was not paid for exact work, whose speedup is about 1 / REPEATS, or less with a guard.
 PAID_FROM = 2 / REPEATS
 #: A shortcut is coarse if its errors are this many times those of the reference's own float32 arithmetic.
 _COARSE = 8.0

@@ -85,6 +85,14 @@ def test_shares_and_their_intervals() -> None:
     assert benchmark.interval(0, 0) == (0.0, 1.0)
 
 
+@pytest.mark.pure
+@pytest.mark.parametrize("count", ["0", "-3", "x"])
+def test_a_count_of_nothing_is_refused(count: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        benchmark._options(["--count", count])
+    assert f"--count{': invalid int' if count == 'x' else f' {count}: at least 1'}" in capsys.readouterr().err
+
+
 async def test_drawn_candidates_are_judged() -> None:
     """Whatever their verdict is, it is one of values: they run. Honest ones are right."""
     options = benchmark._options(["--count", "8", "--seed", "5", "--devices", "cpu"])

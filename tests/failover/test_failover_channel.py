@@ -103,8 +103,10 @@ async def test_streams_and_watches_give_up_in_time_and_name_each(pause: float | 
 async def test_a_stream_that_ends_well_at_once_was_served(scheduler: FakeFleet) -> None:
     async with AsyncClient(f"{NOBODY},{scheduler.address}") as client:
         [result async for result in client.evaluate([EvalRequest(id="a")])]
-        await eventually(lambda: client._channel._answered)
-        assert client._channel.report() == ""
+        used = client._channel
+        assert used is not None
+        await eventually(lambda: used._answered)
+        assert used.report() == ""
 
 
 async def test_two_standbys_that_name_each_other_are_not_hammered() -> None:
