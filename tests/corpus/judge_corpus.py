@@ -139,6 +139,10 @@ class Run:
         honest = None if entry.honest is None else self.result(corpus.read(entry.honest))
         return expected(entry, result, honest)
 
+    def shown(self, entry: Entry) -> str:
+        """Return the whole result of one entry as text; pytest would abbreviate an object."""
+        return json.dumps(self.result(entry), indent=1)
+
     def _submit(self, address: str) -> None:
         entry = self._queue.pop(address)
         self._under_way[self.judge.submit(build(entry))] = (address, time.monotonic())

@@ -33,7 +33,7 @@ def before() -> set[str]:
     ids=lambda entry: entry.name,
 )
 def test_attack_gains_nothing(run: Run, entry: Entry) -> None:
-    assert run.shortfall(entry) is None, run.result(entry)
+    assert run.shortfall(entry) is None, run.shown(entry)
 
 
 def test_what_attacks_look_for_in_the_timed_loops_is_there() -> None:

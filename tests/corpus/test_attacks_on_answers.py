@@ -13,4 +13,4 @@ pytestmark = [pytest.mark.slow, pytest.mark.corpus]
     "entry", [entry for entry in select("attacks") if entry.name.startswith("S")], ids=lambda entry: entry.name
 )
 def test_attack_on_the_answer_gains_nothing(run: Run, entry: Entry) -> None:
-    assert run.shortfall(entry) is None, run.result(entry)
+    assert run.shortfall(entry) is None, run.shown(entry)

@@ -26,7 +26,7 @@ def before() -> set[str]:
     ids=lambda entry: entry.name,
 )
 def test_attack_on_the_evaluator_gains_nothing(run: Run, entry: Entry) -> None:
-    assert run.shortfall(entry) is None, run.result(entry)
+    assert run.shortfall(entry) is None, run.shown(entry)
 
 
 def test_nothing_is_left_in_the_end(run: Run, before: set[str]) -> None:

@@ -11,4 +11,4 @@ pytestmark = [pytest.mark.alone, pytest.mark.corpus]
 
 @pytest.mark.parametrize("entry", select("field/attacks"), ids=lambda entry: entry.name)
 def test_attack_in_an_idiom_of_the_field_gains_nothing(run: Run, entry: Entry) -> None:
-    assert run.shortfall(entry) is None, run.result(entry)
+    assert run.shortfall(entry) is None, run.shown(entry)

@@ -11,4 +11,4 @@ pytestmark = [pytest.mark.slow, pytest.mark.corpus]
 
 @pytest.mark.parametrize("entry", select("field/honest"), ids=lambda entry: entry.name)
 def test_work_in_the_idioms_of_the_field_is_accepted(run: Run, entry: Entry) -> None:
-    assert run.shortfall(entry) is None, run.result(entry)
+    assert run.shortfall(entry) is None, run.shown(entry)

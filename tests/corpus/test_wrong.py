@@ -11,4 +11,4 @@ pytestmark = [pytest.mark.slow, pytest.mark.corpus]
 
 @pytest.mark.parametrize("entry", select("wrong"), ids=lambda entry: entry.name)
 def test_a_mistake_is_found(run: Run, entry: Entry) -> None:
-    assert run.shortfall(entry) is None, run.result(entry)
+    assert run.shortfall(entry) is None, run.shown(entry)

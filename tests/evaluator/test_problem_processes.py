@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
+import os
+import signal
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -171,6 +176,32 @@ def test_a_reference_that_ends_its_process_costs_only_itself(own_judge: Judge, n
     assert outcome(own_judge, before=f"# after one that {name}\n", answer=WRONG) == "INCORRECT"
     assert own_judge.process.poll() is None
     assert own_judge.process.pid == pid
+
+
+@pytest.mark.parametrize(("times", "expected"), [(1, "CORRECT"), (2, "REFERENCE_ERROR")])
+def test_a_reference_that_is_killed_from_outside_is_asked_once_more(
+    own_judge: Judge, times: int, expected: str
+) -> None:
+    name = f"kdvictim{times}"
+    body = f"import ctypes, time; ctypes.CDLL(None).prctl(15, b'{name}', 0, 0, 0); time.sleep(0.2)"
+    attempt = own_judge.submit(asked(f"# killed {times} times\n", body=body))
+    for _ in range(times):
+        os.kill(found := _named(name), signal.SIGKILL)
+        while Path(f"/proc/{found}").exists():
+            time.sleep(0.01)
+    assert own_judge.wait_for(attempt, "result")["result"]["outcome"] == expected
+
+
+def _named(name: str) -> int:
+    """Wait for a process of this name, and return its number."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        for each in Path("/proc").glob("[0-9]*/comm"):
+            with contextlib.suppress(OSError):
+                if each.read_text().strip() == name:
+                    return int(each.parent.name)
+        time.sleep(0.01)
+    raise TimeoutError(name)
 
 
 @pytest.mark.parametrize("bound", [30, 12, 6])  # nominal draws are below; of some kinds chance decides

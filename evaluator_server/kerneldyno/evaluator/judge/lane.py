@@ -89,6 +89,8 @@ class Lane:
         self._alone = alone
         #: True if other evaluations did not cause a lack of memory, so that running alone would change nothing.
         self.had_enough = False
+        #: True if a signal ended the reference's process: perhaps a host that ran out of memory sent it.
+        self.lost_reference = False
         #: Bytes that were free when this lane had the device alone (0 before that), and the result's report on memory.
         self._room = 0
         self.workloads: Sequence[tuple[str, str]] = ()
@@ -166,6 +168,7 @@ class Lane:
     def _failed(self, failure: ReferenceFailure | torch.OutOfMemoryError) -> pb.EvalResult:
         """Return the result if the reference or the judge's arithmetic failed; the candidate may hold too much memory."""
         if isinstance(failure, ReferenceFailure) and not failure.lacked_memory:
+            self.lost_reference = failure.was_killed
             return verdict.reference_failed(failure.stage, failure.error)
         if self._candidate is not None and self._candidate_holds_too_much():
             return verdict.took_all_memory(self._candidate.stage, self._candidate.memory.device)

@@ -220,6 +220,9 @@ class Service:
             async def evaluate_one(each: EvalSpec) -> tuple[pb.EvalResult, Sequence[tuple[str, str]]]:
                 lane = Lane(self._context, each, tell, execute, libraries)
                 result = await lane.evaluate()
+                if lane.lost_reference:  # a reference that ends its own process does so again
+                    lane = Lane(self._context, each, tell, execute, libraries)
+                    result = await lane.evaluate()
                 if lacked_memory(result) and not lane.had_enough:
                     lane = Lane(self._context, each, tell, execute, libraries, alone=True)
                     result = await lane.evaluate()

@@ -24,6 +24,8 @@ class ReferenceFailure(Exception):  # noqa: N818  (a failure of the problem, not
             error.lacked_memory if isinstance(error, ReferenceFailure) else is_lack_of_memory(error)
         )
         self.asked_bytes = asked_bytes(str(error)) if self.lacked_memory else 0
+        #: True if a signal ended the process, perhaps from outside: by a host that ran out of memory, or by a person.
+        self.was_killed = False
 
     @classmethod
     def from_runner(cls, stage: str, described: ErrorDescription) -> ReferenceFailure:

@@ -387,7 +387,11 @@ class ProblemProcess(RunningProblem):
 
     async def _order(self, orders: Sequence[wire.Frame], stage: str) -> list[wire.Frame]:
         if not self.is_alive:
-            raise self._last_death or ReferenceFailure(stage, RuntimeError("the problem's process has ended"))
+            if self._runner is None and self._last_death is not None:
+                raise self._last_death
+            failure = ReferenceFailure(stage, RuntimeError("the problem's process ended between two orders"))
+            failure.was_killed = True
+            raise failure
         assert self._runner is not None
         async with self._pool.lease.away(self._runner):
             # An answer that is left over would be taken for that to the next order.
@@ -419,7 +423,9 @@ class ProblemProcess(RunningProblem):
                 text = f"the reference needs more than {self.bounds.host_bytes >> 20} MiB of host memory"
                 raise await self._dead(stage, MemoryError(text)) from None
             how = f"signal {report.signal}" if report.signal else f"status {report.exit_code}"
-            raise await self._dead(stage, RuntimeError(f"the reference ended its process: {how}")) from None
+            failure = await self._dead(stage, RuntimeError(f"the reference ended its process: {how}"))
+            failure.was_killed = bool(report.signal)
+            raise failure from None
         except RunnerGarbled as error:
             raise await self._dead(
                 stage, RuntimeError(f"the reference wrote to the judge's channel: {error}")
