@@ -53,7 +53,7 @@ def before() -> set[str]:
 @pytest.mark.parametrize("entry", HOSTILE, ids=lambda entry: entry.name)
 def test_a_hostile_reference_harms_only_its_own_problem(run: Run, entry: Entry) -> None:
     for each in (entry, *neighbours(entry)):
-        assert run.shortfall(each) is None, run.result(each)
+        assert run.shortfall(each) is None, run.shown(each)
 
 
 def test_nothing_is_left_in_the_end(run: Run, before: set[str]) -> None:
