@@ -12,6 +12,9 @@ from kerneldyno.scheduler.store.postgres.store import PostgresStore
 from kerneldyno.scheduler.store.postgres.tenure import Tenure
 from kerneldyno.scheduler.store.sqlite import SqliteStore
 
+#: The former store's beat may come between a look at the rows and a take-over, but hardly so often.
+_TAKES = 20
+
 
 def open_postgres(
     url: str, *, lease_seconds: float = 5.0, address: str = "", ends_sessions: bool = False
@@ -31,9 +34,13 @@ def open_postgres(
     rows = RoleRows(url, instance, address, lease_seconds)
     if not ends_sessions:
         rows._end_sessions_of = lambda connection, former: None  # type: ignore[method-assign]
-    began = lived_seconds()
-    claim = rows.take(rows.read())
-    assert claim is not None
+    for _ in range(_TAKES):
+        began = lived_seconds()
+        if (claim := rows.take(rows.read())) is not None:
+            break
+    else:
+        rows.close()
+        raise AssertionError(f"the rows of the role changed {_TAKES} times between a look at them and a take-over")
     return PostgresStore(url, Tenure(rows, claim, began), instance)
 
 
