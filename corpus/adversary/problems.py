@@ -22,7 +22,7 @@ class Problem:
     otherwise: str
     #: Lines of the constructor.
     init: str = ""
-    #: Shortcuts that only this problem has: an expression for each, with the names of `draw.Drawn` in braces.
+    #: Shortcuts that only this problem has: an expression for each, with the names of `draw.py` in braces.
     shortcuts: Mapping[str, str] = field(default_factory=dict)
     #: The inputs whose rows make the same rows of the output; none if each row of that depends on several.
     by_rows: tuple[str, ...] = (X,)

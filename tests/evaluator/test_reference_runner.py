@@ -69,6 +69,8 @@ def test_a_reference_that_only_fails_where_it_is_timed_is_to_blame_itself(judge:
     [
         ("__import__('os')._exit(7)", "ended its process"),
         ("__import__('os').kill(__import__('os').getpid(), 11)", "ended its process"),
+        ("__import__('os').kill(__import__('os').getpid(), 9)", "ended its process"),
+        ("__import__('os').closerange(3, 64)", "ended its process"),
     ],
 )
 def test_a_reference_that_ends_its_own_runner_is_to_blame_itself(judge: Judge, statement: str, said: str) -> None:

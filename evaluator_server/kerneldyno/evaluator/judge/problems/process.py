@@ -413,31 +413,25 @@ class ProblemProcess(RunningProblem):
         except RunnerLate:
             limit = self.bounds.seconds
             text = f"the reference took longer than {limit:g} s; an evaluator's --reference-timeout allows more"
-            raise await self._dead(stage, TimeoutError(text)) from None
+            raise await self._dead(ReferenceFailure(stage, TimeoutError(text))) from None
         except RunnerGone:
-            report = await runner.gone()
-            if report.lost:  # somebody killed it from outside, which no reference can do
+            try:
+                failure = (await runner.gone()).of_reference(stage, self.bounds.host_bytes)
+            except RunnerStartError:
                 await self._end()
-                raise RunnerStartError("the process of the problem was killed") from None
-            if report.out_of_memory:
-                text = f"the reference needs more than {self.bounds.host_bytes >> 20} MiB of host memory"
-                raise await self._dead(stage, MemoryError(text)) from None
-            how = f"signal {report.signal}" if report.signal else f"status {report.exit_code}"
-            failure = await self._dead(stage, RuntimeError(f"the reference ended its process: {how}"))
-            failure.was_killed = bool(report.signal)
-            raise failure from None
+                raise
+            raise await self._dead(failure) from None
         except RunnerGarbled as error:
-            raise await self._dead(
-                stage, RuntimeError(f"the reference wrote to the judge's channel: {error}")
-            ) from None
+            text = f"the reference wrote to the judge's channel: {error}"
+            raise await self._dead(ReferenceFailure(stage, RuntimeError(text))) from None
         finally:
             runner.is_asked = False
 
-    async def _dead(self, stage: str, error: Exception) -> ReferenceFailure:
-        """Note that the reference has ended its process, and return the failure to raise."""
+    async def _dead(self, failure: ReferenceFailure) -> ReferenceFailure:
+        """Note that the reference has ended its process with this failure, and return it."""
         self._deaths += 1
         self._lives.died += 1
-        failure = self._last_death = ReferenceFailure(stage, error)
+        self._last_death = failure
         report = await self._end()
         logs = "" if report is None else report.logs.strip()[-_LOG_CHARS:]
         _log.warning("event=problem_ended deaths=%d detail=%r logs=%r", self._deaths, str(failure)[:300], logs)
@@ -470,7 +464,8 @@ class ProblemProcess(RunningProblem):
         if self.is_alive:
             return
         if self._runner is not None:  # it has ended while nobody asked it anything
-            await self._dead("reference", RuntimeError("the reference ended its process between two calls"))
+            text = "the reference ended its process between two calls"
+            await self._dead(ReferenceFailure("reference", RuntimeError(text)))
         if self.is_given_up:
             assert self._last_death is not None
             raise self._last_death

@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass
 
 from ...shared import wire
+from ...shared.reference_failure import ReferenceFailure
 
 _log = logging.getLogger("kerneldyno.judge")
 
@@ -62,6 +63,21 @@ class ExitReport:
     logs: str
     #: The warden ended without a report. No candidate can cause that from inside its namespaces.
     lost: bool = False
+
+    def of_reference(self, stage: str, memory_bytes: int) -> ReferenceFailure:
+        """Return what this end of a process says of the reference in it, which might use so much host memory.
+
+        Raises RunnerStartError if no reference can have caused it.
+        """
+        if self.lost:
+            raise RunnerStartError("the process of the reference was killed")
+        if self.out_of_memory:
+            text = f"the reference needs more than {memory_bytes >> 20} MiB of host memory"
+            return ReferenceFailure(stage, MemoryError(text))
+        how = f"signal {self.signal}" if self.signal else f"status {self.exit_code}"
+        failure = ReferenceFailure(stage, RuntimeError(f"the reference ended its process: {how}"))
+        failure.was_killed = bool(self.signal)
+        return failure
 
 
 class Runner:

@@ -9,7 +9,6 @@ itself, for the expected outputs.
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Hashable, Sequence
@@ -26,7 +25,7 @@ from ...shared.tracebacks import ErrorDescription
 from ..memory.footprint import CONTEXT_BYTES, lies_over_inputs
 from ..memory.host import HostMemory
 from ..problems.cache import BuiltProblem
-from ..runners.handle import Runner, RunnerGone, RunnerLate, RunnerStartError
+from ..runners.handle import Runner, RunnerGone, RunnerLate
 from ..runners.lease import Lease
 from ..runners.pool import Pool
 from ..runners.side import Side, Sizes
@@ -122,15 +121,7 @@ class ReferenceRunner(Side):
             late = TimeoutError(f"the reference took longer than {self.limit:.0f} s in a runner of its own")
             raise ReferenceFailure("timing", late) from None
         except RunnerGone:
-            report = await self.runner.gone()
-            if report.out_of_memory:
-                limit = self.runner.memory_bytes >> 20
-                ended: Exception = MemoryError(f"the reference needs more host memory than its runner's {limit} MiB")
-            elif report.lost or report.killed or report.signal == signal.SIGKILL:  # somebody killed it from outside
-                raise RunnerStartError("the runner of the reference was killed") from None
-            else:
-                ended = RuntimeError(f"the reference ended its process: {report.signal or report.exit_code}")
-            raise ReferenceFailure("timing", ended) from None
+            raise (await self.runner.gone()).of_reference("timing", self.runner.memory_bytes) from None
 
     def _heed(self, answer: wire.Frame) -> Any:
         if "ok" in answer:
