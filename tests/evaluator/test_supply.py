@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -110,7 +111,9 @@ async def test_no_more_sets_are_kept_than_memory_is_meant_for(monkeypatch: pytes
         assert len(made._kept) == most
 
 
-async def test_batches_are_drawn_together() -> None:
+async def test_batches_are_drawn_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Whether drawing is slow is not asked here: on a busy machine it may be.
+    monkeypatch.setitem(supply_module._DRAWING_SECONDS, "cpu", math.inf)
     made, asked = supply(), []
     draw_sets = made.built.problem.draw_sets
 
