@@ -19,6 +19,7 @@ from kerneldyno.scheduler.core.records import Drained
 from kerneldyno.scheduler.settings import Settings, without_password
 from kerneldyno.scheduler.store.journal import GroupCommitJournal
 from kerneldyno.scheduler.store.postgres import durability, migrations
+from kerneldyno.scheduler.store.postgres import store as store_module
 from kerneldyno.scheduler.store.postgres.columns import column
 from kerneldyno.scheduler.store.postgres.connection import PgConnection, connect
 from kerneldyno.scheduler.store.postgres.contender import Contender
@@ -152,7 +153,7 @@ def test_a_take_over_waits_for_no_transaction_of_a_stopped_scheduler(url: str) -
     refused: list[BaseException] = []
 
     def write() -> None:
-        with failing("during_commit=sleep:1.5"):  # as SIGSTOP does, with the lock on the row
+        with failing("during_commit=sleep:4"):  # as SIGSTOP does, with the lock on the row
             try:
                 former.write([accepted("b")])
             except (OSError, RoleLostError) as error:
@@ -163,7 +164,7 @@ def test_a_take_over_waits_for_no_transaction_of_a_stopped_scheduler(url: str) -
     time.sleep(0.3)
     began = time.monotonic()
     store = open_postgres(url, ends_sessions=True)
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 3
     assert names(store) == ["a"]
     writing.join()
     assert len(refused) == 1, "it was told that its batch is durable"
@@ -340,22 +341,23 @@ def test_a_server_that_does_not_answer_blocks_no_read_for_long(
 ) -> None:
     store.write([accepted("a"), finished("a")])
     with store._reader.use() as connection:
-        connection.limit_seconds = 0.3
+        connection.limit_seconds = 0.5
         pid = connection.info.backend_pid
+    monkeypatch.setattr(store_module, "PAUSE_SECONDS", 3600.0)
     os.kill(pid, signal.SIGSTOP)
     try:
         began = time.monotonic()
-        with pytest.raises(StoreUnreachableError, match=r"did not answer within 0\.3 s"):
+        with pytest.raises(StoreUnreachableError, match=r"did not answer within 0\.5 s"):
             store.find(key("a"))
-        assert 0.2 < time.monotonic() - began < 1
+        assert 0.4 < time.monotonic() - began < 3
         began = time.monotonic()
         with pytest.raises(StoreUnreachableError):
             store.cached(job_of("a"), {b"gpu A"})
-        assert time.monotonic() - began < 0.1, "it fails at once for a moment"
+        assert time.monotonic() - began < 0.4, "it fails at once for a moment"
         assert store.find(key("unknown")) is None, "no connection is needed for that"
     finally:
         os.kill(pid, signal.SIGCONT)
-    time.sleep(0.5)
+    monkeypatch.setattr(store_module, "PAUSE_SECONDS", 0.0)
     assert store.find(key("a")).verdict == correct()  # type: ignore[union-attr]
 
 
@@ -403,7 +405,7 @@ async def test_a_journal_that_lost_its_role_ends_and_tells_nobody(url: str, capl
     assert "took over with epoch 2" in str(journal.stalled)
     began = time.monotonic()
     assert not await journal.close()
-    assert time.monotonic() - began < 1, "it does not wait for what never comes"
+    assert time.monotonic() - began < 3, "it does not wait for what never comes"
     assert (told, names(store)) == ([], [])
     assert "event=journal_records_lost records=1" in caplog.text
     former.close()
