@@ -127,7 +127,6 @@ def test_scales_and_pairs_are_compared(dtype: torch.dtype) -> None:
         assert judged(bits.view(dtype), shifted).mismatch is not None
 
 
-@pytest.mark.filterwarnings("ignore:ComplexHalf support")
 def test_complex_numbers_of_halves() -> None:
     wanted = torch.randn(8, 8, dtype=torch.complex64).to(torch.complex32)
     assert judged(wanted, wanted.clone()).mismatch is None

@@ -150,7 +150,6 @@ async def test_others_are_never_taken_for_such(name: str) -> None:
     assert built.method.excerpt is None or not built.method.excerpt.separable
 
 
-@pytest.mark.filterwarnings("ignore:ComplexHalf")
 @pytest.mark.parametrize("name", OTHERS)
 async def test_outputs_that_are_not_only_tensors(name: str) -> None:
     body, separable = OTHERS[name]
@@ -164,7 +163,6 @@ async def test_outputs_that_are_not_only_tensors(name: str) -> None:
         assert is_right(current, spec, answer_of(current))
 
 
-@pytest.mark.filterwarnings("ignore:ComplexHalf")
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.complex32, torch.int8, torch.bool])
 async def test_square_inputs_of_formats_that_torch_cannot_compare(dtype: torch.dtype) -> None:
     reference = REFERENCE.format(body="x.float() * 2" if not dtype.is_complex else "x.to(torch.complex64) * 2")

@@ -160,7 +160,6 @@ def another(leaf: Any) -> Any:
 
 
 @pytest.mark.pure
-@pytest.mark.filterwarnings("ignore:ComplexHalf")
 @settings(max_examples=examples(200), deadline=None)
 @given(VALUES)
 def test_values_arrive_as_they_were(value: Any) -> None:
@@ -177,7 +176,6 @@ def test_values_arrive_as_they_were(value: Any) -> None:
 
 
 @pytest.mark.pure
-@pytest.mark.filterwarnings("ignore:ComplexHalf")
 @settings(max_examples=examples(200), deadline=None)
 @given(VALUES)
 def test_an_equal_value_is_right_in_any_order_of_keys(value: Any) -> None:
@@ -186,7 +184,6 @@ def test_an_equal_value_is_right_in_any_order_of_keys(value: Any) -> None:
 
 
 @pytest.mark.pure
-@pytest.mark.filterwarnings("ignore:ComplexHalf")
 @settings(max_examples=examples(300), deadline=None)
 @given(VALUES, st.integers(0, 100))
 def test_a_changed_leaf_is_found(value: Any, which: int) -> None:
