@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from kerneldyno.rpc import channel, errors
-from kerneldyno.scheduler.app import running
+from kerneldyno.scheduler.app import RunningScheduler, running
 from kerneldyno.scheduler.service import build_orders
 from kerneldyno.testing.scripted_node import ScriptedNode, node
 from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
@@ -18,7 +18,7 @@ from kerneldyno.v1 import scheduler_service_pb2 as pb
 from kerneldyno.v1.evaluation_pb2 import CandidateFile, Compilation, DeviceSelector
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
-from tests.scheduler.scheduler_harness import connect, failure, once, request, scheduler, settings
+from tests.scheduler.scheduler_harness import connect, failure, once, request, sample, scheduler, settings
 from tests.waiting import eventually
 
 
@@ -39,6 +39,11 @@ async def at_work(*nodes: ScriptedNode) -> None:
     for each in nodes:
         await each.at_work.wait()
     await asyncio.sleep(0.05)  # the scheduler reads the first message
+
+
+async def gone(app: RunningScheduler, count: int = 1) -> None:
+    """Wait until the scheduler has seen that so many nodes went away."""
+    await eventually(lambda: sample(app, "nodes_lost_total", why="found_dead") == count)
 
 
 async def test_a_node_with_builders_answers_and_nothing_is_submitted() -> None:
@@ -70,6 +75,7 @@ async def test_what_cannot_be_compiled_is_answered_at_once_and_says_why() -> Non
         async with node(app.address, "n1") as one:
             await at_work(one)
             assert said(await stub.ValidateRequest(asked("a"))) == ("NOT_COMPILED", "NO_BUILDER")
+        await gone(app)
         async with node(app.address, "n2", builders=1) as two:
             await at_work(two)
             gpu = await stub.ValidateRequest(asked("a", device=DeviceSelector(kind="cuda")))
@@ -116,6 +122,7 @@ async def test_the_only_node_that_goes_away_may_come_back() -> None:
             await eventually(lambda: one.built == ["a"])
         async with node(app.address, "n2", builders=1):
             assert said(await call)[0] == "COMPILED"
+        await gone(app, 2)
         async with node(app.address, "n3", builders=1) as three:
             await at_work(three)
             call = stub.ValidateRequest(asked("b", "builds=hang"))
@@ -134,6 +141,7 @@ async def test_a_node_that_has_registered_may_open_its_stream_soon() -> None:
         assert not call.done()
         async with node(app.address, "n2", builders=1):
             assert (await call).compilation.node_id == "n2"
+        await gone(app)
         assert said(await stub.ValidateRequest(asked("b"))) == ("NOT_COMPILED", "NO_NODE"), "it never came"
 
 
