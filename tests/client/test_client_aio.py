@@ -174,7 +174,7 @@ async def test_a_scheduler_that_stays_away_ends_the_call_and_says_what_is_owed(s
         began = time.monotonic()
         with pytest.raises(UnavailableError, match="2 results are outstanding") as caught:
             await anext(results)
-        assert time.monotonic() - began < 8.0
+        assert time.monotonic() - began < 3.0
     assert set(caught.value.outstanding) == {"b", "c"}
 
 
@@ -246,7 +246,7 @@ async def test_at_the_deadline_a_collection_is_answered_wholly(scheduler: FakeFl
     async with AsyncClient(scheduler.address, window=3) as client:
         began = time.monotonic()
         results = {result.id: result for result in await collect(client.evaluate(requests, timeout=0.5))}
-        assert time.monotonic() - began < 8.0
+        assert time.monotonic() - began < 2.0
     assert len(results) == 10
     assert results.pop("done").outcome == EvalResult.CORRECT
     for id, result in results.items():

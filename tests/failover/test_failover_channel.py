@@ -167,10 +167,10 @@ async def test_a_deadline_is_kept_while_addresses_are_tried() -> None:
         began = time.monotonic()
         with pytest.raises(grpc.aio.AioRpcError):
             await capabilities(peer, timeout=1.0)
-        assert time.monotonic() - began < 5.0
+        assert time.monotonic() - began < 1.5
         with pytest.raises(grpc.aio.AioRpcError):  # the pause that the standby asked for is not waited out
             await capabilities(peer, timeout=1.0)
-        assert time.monotonic() - began < 10.0
+        assert time.monotonic() - began < 3.0
 
 
 async def test_refusals_of_the_one_that_serves_are_final(scheduler: FakeFleet) -> None:
