@@ -55,7 +55,7 @@ def test_trials_are_prepared_together_as_far_as_a_share_of_the_memory_goes() -> 
     assert [trials_together(gpu(8 * GIB), size, size) for size in sizes] == [8, 1, 0, 0, 0]
     # Three sets of inputs go in for each, and three answers of twice their bytes come out.
     assert most_passing(gpu(), 64 * MIB, 64 * MIB) == 3 * (3 * 64 + 6 * 64) * MIB
-    assert most_passing(gpu(), 256 * MIB, MIB) == 2 * (3 * 256 + 256) * MIB  # drawn inputs come out, too
+    assert most_passing(gpu(), 256 * MIB, MIB) == 2 * (3 * 256 + 6) * MIB
     assert most_passing(gpu(), 256 * MIB, 256 * MIB) == (256 + 512) * MIB
     # The next trials are prepared while these are tried: each takes its inputs twice and its outputs four times.
     assert most_prepared(gpu(), 64 * MIB, 64 * MIB) == 2 * 3 * 6 * 64 * MIB
@@ -74,6 +74,14 @@ def test_prepared_trials_are_gone_before_anything_is_drawn_for_timing() -> None:
     assert few.needed(sizes, timed=True) == problem(MIB, MIB, ahead=2 * GIB).needed(sizes, timed=True)
     assert many.needed(sizes, timed=True) == few.needed(sizes, timed=True) + GIB
     assert many.needed(sizes, timed=False) == few.needed(sizes, timed=False) + 2 * GIB
+
+
+def test_large_trials_are_prepared_one_by_one() -> None:
+    sizes = Sizes(None, [], sets=1, slots=1, slot_bytes=GIB)
+    one_by_one, ahead = (problem(GIB, GIB, prepared=prepared * GIB) for prepared in (0, 12))
+    assert one_by_one.is_large
+    assert ahead.needed(sizes, timed=True) == one_by_one.needed(sizes, timed=True)
+    assert ahead.judged_at_most == one_by_one.judged_at_most
 
 
 def test_inputs_that_are_spared_are_there_once_less() -> None:
@@ -110,6 +118,13 @@ def test_eight_gibibytes_of_an_elementwise_operation_fit_an_h200() -> None:
     sizes = found.sizes(gpu(), 134 * GIB, timed=True)
     assert (sizes.sets, sizes.slots) == (1, 1)
     assert 100 * GIB < found.needed(sizes, timed=True) < 138 * GIB
+
+
+def test_a_pooling_of_sixteen_gibibytes_fits_beside_contexts() -> None:
+    # When inputs are drawn, the problem holds them, they are on their way, and the judge keeps them.
+    found = problem(16 * GIB, GIB // 8, GIB // 4, ahead=0, spares_inputs=True)
+    assert 3 * 16 * GIB < found.judged < 51 * GIB
+    assert found.needed(found.sizes(gpu(), 120 * GIB, timed=True), timed=True) < 120 * GIB
 
 
 @pytest.mark.parametrize(

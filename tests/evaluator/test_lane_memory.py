@@ -160,6 +160,14 @@ def test_a_candidate_that_holds_more_than_it_may_is_to_blame(failure: Any) -> No
     assert result.compiled
 
 
+@pytest.mark.parametrize(("beside", "outcome"), [(8, "OUT_OF_MEMORY"), (10, "PROBLEM_TOO_LARGE")])
+def test_it_is_not_to_blame_for_what_the_problem_takes_by_the_plan(beside: int, outcome: str) -> None:
+    # Judge and arena hold 3 GiB of the 15 that are taken.
+    made = lane(context(Device(free=GIB, allocated=2 * GIB)), stage="correctness")
+    made._beside = beside * GIB
+    assert pb.EvalResult.Outcome.Name(made._failed(LACKED).outcome) == outcome
+
+
 def test_a_candidate_within_its_limit_is_not() -> None:
     on = context(Device(free=GIB, allocated=8 * GIB))
     result = lane(on, stage="timing", limit=6 * GIB)._failed(LACKED)

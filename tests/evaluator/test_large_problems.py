@@ -334,6 +334,34 @@ async def test_a_problem_that_rests_takes_no_memory_and_stays_known() -> None:
     assert problems.recall(spec) is built
 
 
+async def test_a_problem_whose_lanes_all_wait_for_memory_may_lose_its_process() -> None:
+    problems, spec, other = known(CPU), spec_for(SEPARABLE["a product"]), spec_for(SEPARABLE["a sum of each row"])
+    awaited, unused = await problems.get(spec, None), await problems.get(other, None)
+    with problems.used(spec, awaited), problems.used(spec, awaited):
+        with problems.awaited(awaited):
+            assert problems.idle_bytes == unused.nbytes, "a lane was admitted and asks it"
+            with problems.awaited(awaited):
+                # Contexts of lanes are set aside.
+                assert problems.idle_bytes == unused.nbytes + awaited.nbytes - footprint.CONTEXT_BYTES
+                assert await problems.rest_one()
+                assert (unused.problem.is_alive, awaited.problem.is_alive) == (False, True)
+                await problems.clear()
+        assert (awaited.problem.is_alive, problems.idle_bytes) == (False, 0)
+        assert problems.find(spec) is awaited
+
+
+async def test_what_large_problems_share_with_the_judge_is_freed_once_they_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    freed: list[Resting] = []
+    monkeypatch.setattr(Resting, "put_away", lambda problem: freed.append(problem))
+    large = await meet(spec_for(SEPARABLE["a product"]))
+    assert freed == [large.problem]
+    monkeypatch.setattr(footprint, "_LARGE_BYTES", 1 << 40)
+    assert not (await meet(spec_for(SEPARABLE["a product"]))).footprint.is_large
+    assert freed == [large.problem]
+
+
 def test_the_module_of_a_reference_goes_with_its_problem() -> None:
     before = {name for name in sys.modules if name.startswith("kerneldyno_reference")}
     problem = build_local(spec_for(SEPARABLE["a product"]).problem, CPU, 3)

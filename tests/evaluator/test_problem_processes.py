@@ -17,12 +17,15 @@ import pytest
 import torch
 
 from kerneldyno.evaluator.devices import open_device
+from kerneldyno.evaluator.devices.cpu import CpuDevice
 from kerneldyno.evaluator.judge.problems import told
 from kerneldyno.evaluator.judge.problems.boxes import Boxes
 from kerneldyno.evaluator.judge.problems.process import Bounds, Lives, ProblemProcess
 from kerneldyno.evaluator.judge.problems.turn import Turn
 from kerneldyno.evaluator.judge.runners import work
 from kerneldyno.evaluator.judge.runners.lease import Lease
+from kerneldyno.evaluator.shared import tree
+from kerneldyno.evaluator.shared.running_problem import INBOX, OUTBOX
 from tests.evaluator.judge_harness import Judge, limits, request
 
 CPU = open_device("cpu:0")
@@ -381,6 +384,50 @@ async def test_a_process_that_ends_takes_nothing_from_the_next_one() -> None:
     ended.set()
     await resting
     assert (problem._boxes, closed) == (boxes[1], [boxes[0]])
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(
+    ("most", "free", "cleared"), [(None, 0, 0), (1 << 30, 0, 0), (9 << 30, 10 << 30, 0), (9 << 30, 8 << 30, 1)]
+)
+def test_the_judge_keeps_no_memory_that_a_large_problem_may_need(most: int | None, free: int, cleared: int) -> None:
+    class Counting(CpuDevice):
+        times = 0
+
+        def lacks(self, nbytes: int) -> bool:
+            return free < nbytes
+
+        def clear(self) -> None:
+            self.times += 1
+
+    problem, device = object.__new__(ProblemProcess), Counting()
+    problem._device, problem.bounds = device, Bounds(1.0, 1 << 30, most)
+    problem._make_way()
+    assert device.times == cleared
+
+
+@pytest.mark.pure
+def test_boxes_that_are_put_away_take_no_memory_and_come_back() -> None:
+    happened: list[Any] = []
+
+    class Noting(CpuDevice):
+        def new_arena(self, nbytes: int, shared_fds: Any, number: int, *, grows: bool = False) -> Any:
+            data = torch.zeros(nbytes, dtype=torch.uint8)
+            return SimpleNamespace(data=data, ticket=lambda: nbytes, close=lambda: happened.append(("freed", number)))
+
+    boxes = Boxes(Noting(), [], lambda order, _: happened.append((order.get("number"), order.get("ticket"))))
+    for box, nbytes in ((INBOX, 3 << 20), (OUTBOX, 2 << 20)):
+        spec = tree.describe(torch.zeros(nbytes, dtype=torch.uint8)).to_json()
+        ((values,),) = boxes.take([{"tensors": [spec], "stored": False}], 1 << 30, box)
+        assert values.numel() == nbytes
+    stored = (None, None)
+    assert (boxes.nbytes, happened) == (5 << 20, [(INBOX, 3 << 20), stored, (OUTBOX, 2 << 20), stored])
+    del happened[:]
+    boxes.put_away()
+    # The process leaves each before it is freed.
+    assert happened == [(INBOX, None), ("freed", INBOX), (OUTBOX, None), ("freed", OUTBOX)]
+    assert boxes.nbytes == 0
+    assert boxes.places([4 << 20])[0].numel() == 4 << 20
 
 
 @pytest.mark.pure

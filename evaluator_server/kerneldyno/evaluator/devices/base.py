@@ -224,6 +224,10 @@ class Device(ABC):
         """Judge: return True if the device is almost full, so that a failed allocation proves nothing."""
         return False
 
+    def lacks(self, nbytes: int) -> bool:
+        """Judge: return True if another process could not allocate so many bytes of device memory now."""
+        return False
+
     def trim(self) -> None:  # noqa: B027
         """Judge: release memory that is only kept for later, if it is much."""
 

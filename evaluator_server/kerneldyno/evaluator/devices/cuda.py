@@ -222,6 +222,10 @@ class CudaDevice(Device):
     def is_full(self) -> bool:
         return torch.cuda.mem_get_info(self.torch_device)[0] < _LITTLE_BYTES
 
+    def lacks(self, nbytes: int) -> bool:
+        free: int = torch.cuda.mem_get_info(self.torch_device)[0]
+        return free < nbytes
+
     def trim(self) -> None:
         if self.idle_bytes() > _MOST_IDLE * torch.cuda.get_device_properties(self.torch_device).total_memory:
             torch.cuda.empty_cache()

@@ -234,7 +234,8 @@ class Lane:
         device, free = self._context.device, self._context.device.free_bytes()
         if not self._alone or free is None:
             return device.is_full()
-        ours = device.allocated_bytes() + self._candidate.arena_bytes
+        # What the problem's process takes now is not known here, so it counts as planned.
+        ours = max(device.allocated_bytes() + self._candidate.arena_bytes, self._beside)
         return self._room - free - ours > self._candidate.memory.device + _OVERHEAD_BYTES
 
     async def _gone(self) -> pb.EvalResult:
@@ -276,7 +277,8 @@ class Lane:
         self._planned = found.needed(sizes, timed=spec.timing.wanted)
         self._beside, self._kept = found.beside(sizes, timed=spec.timing.wanted), found.kept(sizes)
         if not self._alone:
-            await memory.enter_async_context(context.ledger.admit(self._planned, self._wait_for_memory))
+            with context.problems.awaited(built):
+                await memory.enter_async_context(context.ledger.admit(self._planned, self._wait_for_memory))
         # Always after the device's memory: who waits here for another evaluation's host memory does not have what that
         # one waits for.
         need = found.host_need(context.device, sizes, timed=spec.timing.wanted)

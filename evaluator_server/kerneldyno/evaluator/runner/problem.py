@@ -1,8 +1,9 @@
 """A problem's process: one reference with its inputs, float64 runs and values, behind the walls of a candidate.
 
 The judge sends orders, and this program answers them one by one. Tensors pass through two arenas of the judge: `inbox`
-has what a call is made with, and `outbox` takes what it returned. What does not fit into the outbox waits until the judge
-has made it larger. Only this file and `reference.py` run references, and no candidate is ever in either process.
+has what a call is made with, also if it was drawn here, and `outbox` takes what the call returned. What does not fit
+waits until the judge has made that arena larger. Only this file and `reference.py` run references, and no candidate is
+ever in either process.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ class _Server:
         self._shared_fds = shared_fds
         self._problem: LocalProblem | None = None
         self._arenas: dict[int, torch.Tensor] = {}
-        #: Where the next tensors go in the outbox, and those that did not fit into it.
-        self._next = 0
+        #: Where the next tensors go in their box, the box of those that are given now, and those that did not fit into it.
+        self._next, self._box = 0, OUTBOX
         self._waiting: tuple[list[torch.Tensor], list[tree.TensorSpec]] = [], []
         #: Number of orders that the judge has sent together with this one.
         self._series = 1
@@ -114,14 +115,15 @@ class _Server:
     def do_draw(self, order: wire.Frame) -> wire.Frame:
         """Draw one input set."""
         with self._ready.drawn(order["number"], order["seed"]) as (structure, tensors):
-            return {"structure": structure, **self._give(tensors, keep_layout=True), **self._late()}
+            given = self._give(tensors, INBOX, keep_layout=True)
+            return {"structure": structure, **given, **self._late()}
 
     def do_draw_sets(self, order: wire.Frame) -> None:
-        """Draw several sets into the outbox, which has room for them."""
+        """Draw several sets into the inbox, which has room for them."""
         specs = [tree.TensorSpec.from_json(spec) for spec in order["specs"]]
         _, size = tree.layout(specs)
         numbers = order["numbers"]
-        region = self._arenas[OUTBOX][: len(numbers) * size].zero_()
+        region = self._arenas[INBOX][: len(numbers) * size].zero_()
         self._ready.draw_sets(numbers, order["seeds"], specs, torch.split(region, size))
         self._device.synchronize()
 
@@ -165,7 +167,7 @@ class _Server:
         return self._ready.held_bytes
 
     def do_store(self, order: wire.Frame) -> None:
-        """Store what did not fit into the outbox, which is larger now."""
+        """Store what did not fit into its box, which is larger now."""
         tensors, specs = self._waiting
         self._waiting = [], []
         self._store(tensors, specs, 0)
@@ -189,11 +191,12 @@ class _Server:
         specs = [tree.TensorSpec.from_json(spec) for spec in order["specs"]]
         return specs, self._arenas[INBOX][order["begin"] :][: tree.layout(specs)[1]]
 
-    def _give(self, tensors: Sequence[torch.Tensor], *, keep_layout: bool = False) -> wire.Frame:
-        """Put tensors into the outbox if they fit, and describe them."""
+    def _give(self, tensors: Sequence[torch.Tensor], box: int = OUTBOX, *, keep_layout: bool = False) -> wire.Frame:
+        """Put tensors into a box if they fit, and describe them."""
+        self._box = box
         specs = [tree.describe(tensor, keep_layout=keep_layout) for tensor in tensors]
-        outbox, nbytes = self._arenas.get(OUTBOX), tree.layout(specs)[1]
-        stored = outbox is not None and self._next + nbytes <= outbox.numel()
+        arena, nbytes = self._arenas.get(box), tree.layout(specs)[1]
+        stored = arena is not None and self._next + nbytes <= arena.numel()
         if stored:
             self._store(tensors, specs, self._next)
             self._next += nbytes
@@ -204,7 +207,7 @@ class _Server:
         return {"tensors": [spec.to_json() for spec in specs], "stored": stored}
 
     def _store(self, tensors: Sequence[torch.Tensor], specs: Sequence[tree.TensorSpec], begin: int) -> None:
-        store(tensors, specs, self._arenas[OUTBOX][begin:])
+        store(tensors, specs, self._arenas[self._box][begin:])
         self._device.synchronize()
 
 

@@ -258,6 +258,9 @@ class RunningProblem(Answering):
         """
         return contextlib.nullcontext()
 
+    def put_away(self) -> None:
+        """Free the memory that is shared with its process, until it is needed again."""
+
     def limit(self, nbytes: int) -> None:
         """Let its process have so many bytes of device memory."""
 

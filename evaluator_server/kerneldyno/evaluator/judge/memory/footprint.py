@@ -113,7 +113,8 @@ class Footprint:
         """What judge and problem take at their peak: inputs as drawn and as kept, the answer, and one more run."""
         running = (1 if self.spares_inputs else 2) * self.inputs + self.working + self.outputs
         if self.is_large:
-            running += self.inputs + max(self.inputs, self.outputs)  # on their way to the problem and back
+            # On their way there are inputs and outputs. When inputs are drawn, they are in the problem's memory as well.
+            running = max(running + self.inputs + self.outputs, 3 * self.inputs + self.outputs)
         else:
             running += 2 * (self.inputs + self.working) + 6 * self.outputs  # float64 twins of everything
             running += self.passing
@@ -123,7 +124,11 @@ class Footprint:
     @property
     def judged_at_most(self) -> int:
         """What either of them may take while the reference executes, including inputs for bursts."""
-        return int(_AT_MOST * (self.judged + max(self.prepared, self.ahead)))
+        return int(_AT_MOST * (self.judged + max(self._prepared, self.ahead)))
+
+    @property
+    def _prepared(self) -> int:
+        return 0 if self.is_large else self.prepared  # large trials are prepared one by one
 
     def reference_runner(self, sizes: Sizes) -> int:
         """Return what the reference's runner takes with such arenas."""
@@ -143,7 +148,7 @@ class Footprint:
     def beside(self, sizes: Sizes, *, timed: bool) -> int:
         """Return what an evaluation with such arenas takes in addition to the candidate's own allocations."""
         runner = self.reference_runner(sizes) if timed else 0
-        trials = max(self.prepared, self.ahead) if timed else self.prepared  # those of the checks are gone by then
+        trials = max(self._prepared, self.ahead) if timed else self._prepared  # those of the checks are gone by then
         return self._arenas(sizes) + self.kept(sizes) + runner + trials + self.judged
 
     def needed(self, sizes: Sizes, *, timed: bool) -> int:

@@ -33,5 +33,5 @@ def most_prepared(device: Device, input_bytes: int, output_bytes: int) -> int:
 
 
 def _boxes(runs: int, input_bytes: int, output_bytes: int) -> int:
-    """Return the bytes of inbox and outbox for one trial; drawn inputs pass through the outbox, too."""
-    return runs * input_bytes + max(input_bytes, 2 * runs * output_bytes)
+    """Return the bytes of inbox and outbox for one trial."""
+    return runs * (input_bytes + 2 * output_bytes)

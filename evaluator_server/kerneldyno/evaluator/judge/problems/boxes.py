@@ -1,7 +1,7 @@
 """Inbox and outbox: the two arenas through which tensors pass between the judge and one problem's process.
 
-The judge puts what calls are made with into the inbox, and finds what they returned in the outbox. An answer that does
-not fit there waits in the process until the outbox is larger.
+The inbox has what calls are made with: the judge puts it there, or finds it there when the process has drawn it. The
+outbox has what calls returned. What does not fit waits in the process until that arena is larger.
 """
 
 from __future__ import annotations
@@ -49,6 +49,11 @@ class Boxes:
         for arena in arenas.values():
             arena.close()
 
+    def put_away(self) -> None:
+        """Have the process leave both, and free the memory."""
+        for number in list(self._arenas):
+            self._put_away(number)
+
     def post(self, regions: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Copy inputs into the inbox, one set after the other, and return the places that they have there."""
         places = self.places([region.numel() for region in regions])
@@ -61,14 +66,10 @@ class Boxes:
         inbox = self._arena(INBOX, sum(sizes))
         return [inbox[end - size : end] for size, end in zip(sizes, itertools.accumulate(sizes), strict=True)]
 
-    def outbox(self, nbytes: int) -> torch.Tensor:
-        """Return the outbox, of at least so many bytes."""
-        return self._arena(OUTBOX, nbytes)
-
-    def take(self, saids: Sequence[Any], most_bytes: int) -> list[list[torch.Tensor]]:
+    def take(self, saids: Sequence[Any], most_bytes: int, box: int = OUTBOX) -> list[list[torch.Tensor]]:
         """Return the tensors of answers to orders that were sent together. They take at most so many bytes.
 
-        They lie in the outbox, so they may be used until the next order only, in the same question.
+        They lie in a box, so they may be used until the next order only, in the same question.
         """
         specs: list[list[tree.TensorSpec]] = []
         sizes: list[int] = []
@@ -77,15 +78,15 @@ class Boxes:
                 specs.append(told.read_specs(said.get("tensors"), most_bytes - sum(sizes)))
                 sizes.append(tree.layout(specs[-1])[1])
             stored = [told.read_flag(said.get("stored")) for said in saids]
-        outbox, begin = self._arenas.get(OUTBOX), 0
+        arena, begin = self._arenas.get(box), 0
         found: dict[int, list[torch.Tensor]] = {}
         for at, (each, size) in enumerate(zip(specs, sizes, strict=True)):
-            if outbox is not None and stored[at] and begin + size <= outbox.data.numel():
-                found[at] = tree.views(outbox.data[begin:], each)
+            if arena is not None and stored[at] and begin + size <= arena.data.numel():
+                found[at] = tree.views(arena.data[begin:], each)
                 begin += size
         if len(found) < len(specs):
             found = {at: list(map(small_floats.cloned, tensors)) for at, tensors in found.items()}
-            region = self.outbox(sum(sizes))  # the next time there is room for all
+            region = self._arena(box, sum(sizes))  # the next time there is room for all
             self._ask({"op": "store"}, "reference")
             begin = 0
             for at, (each, size) in enumerate(zip(specs, sizes, strict=True)):
@@ -100,9 +101,12 @@ class Boxes:
             least = _LEAST_BYTES
             if arena is not None:
                 least = arena.data.numel() + min(arena.data.numel(), _MOST_MORE)  # it will not grow often
-                self._ask({"op": "arena", "number": number, "ticket": None}, "reference")
-                self._arenas.pop(number).close()
+                self._put_away(number)
             arena = self._device.new_arena(max(nbytes, least), self._descriptors, number, grows=True)
             self._arenas[number] = arena
             self._ask({"op": "arena", "number": number, "ticket": arena.ticket()}, "reference")
         return arena.data
+
+    def _put_away(self, number: int) -> None:
+        self._ask({"op": "arena", "number": number, "ticket": None}, "reference")
+        self._arenas.pop(number).close()

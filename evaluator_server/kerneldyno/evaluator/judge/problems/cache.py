@@ -78,8 +78,9 @@ class BuiltProblem:
     counted: Counted | None = None
     #: Device memory in bytes that was taken when the problem was built and examined, and not freed.
     retained: int = 0
-    #: Number of lanes that judge a candidate of it now.
+    #: Number of lanes that judge a candidate of it now, and of those among them that wait for memory.
     users: int = 0
+    waiting: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -234,6 +235,15 @@ class Problems:
             if not built.users and (built.hoards or self.find(spec) is not built):
                 self._end_later(built)
 
+    @contextlib.contextmanager
+    def awaited(self, built: BuiltProblem) -> Iterator[None]:
+        """Count a lane as one that waits for memory, for the body. Somebody who was admitted may end the process."""
+        built.waiting += 1
+        try:
+            yield
+        finally:
+            built.waiting -= 1
+
     def forget(self, spec: EvalSpec) -> None:
         """Drop the problem of `spec`: its reference may hold memory that it should not."""
         built = self._built.pop(spec.examined_key, None)
@@ -249,16 +259,30 @@ class Problems:
 
     @property
     def idle_bytes(self) -> int:
-        """Device memory in bytes of the problems that nobody uses now, and of processes that are being ended."""
-        return sum(built.nbytes for built in self._idle) + sum(self._ending.values())
+        """Device memory in bytes of the processes that nobody needs now, and of those that are being ended.
+
+        Contexts of those that somebody waits with do not count: each lane has some set aside.
+        """
+        idle = sum(built.nbytes - (CONTEXT_BYTES if built.users else 0) for built in self._idle)
+        return idle + sum(self._ending.values())
 
     @property
     def _idle(self) -> list[BuiltProblem]:
-        """The problems with a process that nobody uses, the least recently used one first."""
-        return [built for built in self._built.values() if not built.users and built.problem.is_alive]
+        """The problems with a process that no lane needs now, the least recently used one first.
+
+        After those that nobody uses come those whose lanes wait for memory, since whoever has been admitted needs it.
+        """
+        alive = [built for built in self._built.values() if built.problem.is_alive]
+        return [built for built in alive if not built.users] + [
+            built for built in alive if built.users and built.users == built.waiting
+        ]
+
+    @property
+    def _unused(self) -> list[BuiltProblem]:
+        return [built for built in self._idle if not built.users]
 
     async def rest_one(self) -> bool:
-        """End the process of the least recently used problem that nobody uses. Return False if there is none."""
+        """End the process of the first problem that no lane needs now. Return False if there is none."""
         if self._ending:
             await asyncio.wait(self._ending, return_when=asyncio.FIRST_COMPLETED)
             return True
@@ -268,7 +292,7 @@ class Problems:
         return False
 
     async def clear(self) -> None:
-        """End the processes of all problems that nobody uses, because somebody needs the memory."""
+        """End the processes of all problems that no lane needs now, because somebody needs the memory."""
         while await self.rest_one():
             pass
 
@@ -284,7 +308,7 @@ class Problems:
     async def expire(self) -> None:
         """End the processes of problems that nobody has asked for a while."""
         since = time.monotonic() - _KEPT_SECONDS[self.device.kind]
-        for built in self._idle:
+        for built in self._unused:
             if not built.users and built.problem.last_asked < since:
                 await built.problem.rest()
 
@@ -299,7 +323,7 @@ class Problems:
         return sum(built.problem.is_alive for built in self._built.values())
 
     def _make_room(self) -> None:
-        idle, room = self._idle, self.device.at_most(1 << 62, _KEPT_SHARE)
+        idle, room = self._unused, self.device.at_most(1 << 62, _KEPT_SHARE)
         while idle and (self.alive > _KEPT or sum(built.nbytes for built in idle) > room):
             self._end_later(idle.pop(0))
         while len(self._built) > _MOST_KNOWN:
@@ -360,6 +384,8 @@ class Problems:
             footprint = replace(footprint, outputs=examination.sizes.room(outputs))
         method = trial.Method(excerpt, self._own_precision(examined, spec, counted))
         problem.limit(footprint.judged_at_most)
+        if footprint.is_large:
+            problem.put_away()  # the lane may have to wait for the memory of its plan, and holds none meanwhile
         held = problem.held_bytes
         return BuiltProblem(problem, examination, footprint, method, seed, counted=counted, retained=held)
 

@@ -20,7 +20,7 @@ import torch
 from ...devices.base import Device
 from ...shared import small_floats, tree, wire
 from ...shared.reference_failure import ReferenceFailure
-from ...shared.running_problem import Answer, Call, Counted, Draw, Part, PreciseRun, RunningProblem
+from ...shared.running_problem import INBOX, OUTBOX, Answer, Call, Counted, Draw, Part, PreciseRun, RunningProblem
 from ...shared.spec import ProblemSpec
 from ..runners.handle import ExitReport, Runner, RunnerGarbled, RunnerGone, RunnerLate, RunnerStartError
 from ..runners.lease import is_timed, uninterrupted
@@ -40,6 +40,8 @@ P = ParamSpec("P")
 _REBIRTHS = 3
 #: Most of what a process printed that is logged when it dies, in characters.
 _LOG_CHARS = 1000
+#: A process that may use less than this, in bytes, never makes the judge look whether there is so much: that takes time.
+_MUCH_BYTES = 8 << 30
 #: Most bytes of input sets that are drawn by one order.
 _DRAWN_AT_ONCE_BYTES = {"cuda": 512 << 20, "cpu": 64 << 20}
 
@@ -163,7 +165,7 @@ class ProblemProcess(RunningProblem):
         with self._asking():
             orders = [{"op": "draw", "number": draw.number, "seed": draw.seed} for draw in draws]
             saids = [self._heed(answer, "inputs") for answer in self._ask_together(orders, "inputs")]
-            sets = self._take(saids)
+            sets = self._take(saids, INBOX)
             with told.suspicion():
                 self.gradients, self.buffers = told.read_late(saids[0])
                 self.drawing_bytes = told.read_bytes(saids[0].get("drawing_bytes"))
@@ -187,10 +189,10 @@ class ProblemProcess(RunningProblem):
         for begin in range(0, len(numbers), at_once):
             some = slice(begin, begin + at_once)
             count = len(numbers[some])
-            outbox = self._ready.outbox(count * size)
+            places = self._ready.places([size] * count)
             order = {"op": "draw_sets", "numbers": list(numbers[some]), "seeds": list(seeds[some])}
             self._ask({**order, "specs": described}, "inputs")
-            for region, drawn in zip(into[some], torch.split(outbox[: count * size], size), strict=True):
+            for region, drawn in zip(into[some], places, strict=True):
                 region.copy_(drawn)
 
     def answer(self, call: Call) -> Answer:
@@ -312,6 +314,10 @@ class ProblemProcess(RunningProblem):
                 )
             yield values
 
+    @_question
+    def put_away(self) -> None:
+        self._ready.put_away()
+
     @property
     def held_bytes(self) -> int:
         return self._ask_held_bytes()
@@ -381,9 +387,16 @@ class ProblemProcess(RunningProblem):
     def _ask_together(self, orders: Sequence[wire.Frame], stage: str) -> list[wire.Frame]:
         """Send several orders at once, and wait for the answer to each. Raises ReferenceFailure."""
         settle(self._device)  # nobody reads any more what the process may write over
+        self._make_way()
         count = len(orders)
         series = [{**order, "series": [index, count]} for index, order in enumerate(orders)] if count > 1 else orders
         return wait(self._order(series, stage))
+
+    def _make_way(self) -> None:
+        """Free what the judge's allocator keeps for later if the process may need it: the plan has it only once."""
+        most = self.bounds.device_bytes
+        if most is not None and most > _MUCH_BYTES and self._device.lacks(most):
+            self._device.clear()
 
     async def _order(self, orders: Sequence[wire.Frame], stage: str) -> list[wire.Frame]:
         if not self.is_alive:
@@ -496,10 +509,10 @@ class ProblemProcess(RunningProblem):
         assert self._boxes is not None
         return self._boxes
 
-    def _take(self, saids: Sequence[Any]) -> list[list[torch.Tensor]]:
+    def _take(self, saids: Sequence[Any], box: int = OUTBOX) -> list[list[torch.Tensor]]:
         # The tensors of an answer cannot take more than this.
         most = self._device.room_bytes() if self.bounds.device_bytes is None else self.bounds.device_bytes
-        return self._ready.take(saids, most)
+        return self._ready.take(saids, most, box)
 
 
 #: Stages that a process may name.
