@@ -388,9 +388,17 @@ async def test_a_process_that_ends_takes_nothing_from_the_next_one() -> None:
 
 @pytest.mark.pure
 @pytest.mark.parametrize(
-    ("most", "free", "cleared"), [(None, 0, 0), (1 << 30, 0, 0), (9 << 30, 10 << 30, 0), (9 << 30, 8 << 30, 1)]
+    ("most", "passing", "free", "cleared"),
+    [
+        (None, 5 << 30, 0, 0),
+        (9 << 30, 1 << 30, 0, 0),
+        (9 << 30, 5 << 30, 10 << 30, 0),
+        (9 << 30, 5 << 30, 8 << 30, 1),
+    ],
 )
-def test_the_judge_keeps_no_memory_that_a_large_problem_may_need(most: int | None, free: int, cleared: int) -> None:
+def test_the_judge_keeps_no_memory_that_a_large_problem_may_need(
+    most: int | None, passing: int, free: int, cleared: int
+) -> None:
     class Counting(CpuDevice):
         times = 0
 
@@ -402,6 +410,7 @@ def test_the_judge_keeps_no_memory_that_a_large_problem_may_need(most: int | Non
 
     problem, device = object.__new__(ProblemProcess), Counting()
     problem._device, problem.bounds = device, Bounds(1.0, 1 << 30, most)
+    problem._boxes = SimpleNamespace(nbytes=passing)  # type: ignore[assignment]
     problem._make_way()
     assert device.times == cleared
 

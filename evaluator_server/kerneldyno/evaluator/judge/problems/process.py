@@ -40,8 +40,9 @@ P = ParamSpec("P")
 _REBIRTHS = 3
 #: Most of what a process printed that is logged when it dies, in characters.
 _LOG_CHARS = 1000
-#: A process that may use less than this, in bytes, never makes the judge look whether there is so much: that takes time.
-_MUCH_BYTES = 8 << 30
+#: If less than this passes between judge and process, in bytes, the judge does not look how much memory is free: that
+#: takes time.
+_MUCH_BYTES = 4 << 30
 #: Most bytes of input sets that are drawn by one order.
 _DRAWN_AT_ONCE_BYTES = {"cuda": 512 << 20, "cpu": 64 << 20}
 
@@ -395,7 +396,7 @@ class ProblemProcess(RunningProblem):
     def _make_way(self) -> None:
         """Free what the judge's allocator keeps for later if the process may need it: the plan has it only once."""
         most = self.bounds.device_bytes
-        if most is not None and most > _MUCH_BYTES and self._device.lacks(most):
+        if most is not None and self.arena_bytes > _MUCH_BYTES and self._device.lacks(most):
             self._device.clear()
 
     async def _order(self, orders: Sequence[wire.Frame], stage: str) -> list[wire.Frame]:
