@@ -11,11 +11,14 @@ from typing import Any, cast
 import pytest
 import torch
 
+from kerneldyno.evaluator.devices import open_device
+from kerneldyno.evaluator.judge import lane as lane_module
 from kerneldyno.evaluator.judge.context import JudgeContext
 from kerneldyno.evaluator.judge.lane import Lane, LeakError
 from kerneldyno.evaluator.judge.memory.footprint import Footprint, HostNeed
 from kerneldyno.evaluator.judge.memory.host import HostMemory
 from kerneldyno.evaluator.judge.memory.ledger import Ledger
+from kerneldyno.evaluator.judge.problems.cache import BuiltProblem
 from kerneldyno.evaluator.judge.results.verdict import Limits
 from kerneldyno.evaluator.shared.out_of_memory import asked_bytes, free_bytes, held_bytes, is_lack_of_memory
 from kerneldyno.evaluator.shared.tracebacks import ErrorDescription
@@ -338,6 +341,30 @@ def test_a_reference_that_fails_otherwise_in_its_runner_lacks_no_memory() -> Non
 
 
 # Freeing what is kept for later
+
+
+async def test_a_lane_that_waits_for_the_memory_of_its_plan_lets_others_end_its_problem(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class AdmittedError(Exception):
+        pass
+
+    def admitted(*_: Any) -> Any:
+        raise AdmittedError
+
+    monkeypatch.setattr(lane_module, "Rehearsal", lambda *_: contextlib.nullcontext())
+    on = context(cast(Any, open_device("cpu")))
+    on.host.admit = admitted  # comes next
+    footprint = Footprint(GIB >> 10, GIB >> 10, GIB >> 10, 0, 0)
+    built = BuiltProblem(cast(Any, None), cast(Any, None), footprint)
+    async with contextlib.AsyncExitStack() as memory, asyncio.timeout(10):
+        async with on.ledger.alone():
+            judging = asyncio.ensure_future(lane(on, alone=False)._judge(built, memory))
+            await asyncio.sleep(0.01)
+            assert built.waiting == 1
+        with pytest.raises(AdmittedError):
+            await judging
+    assert built.waiting == 0
 
 
 async def test_what_is_kept_stays_while_there_is_room_for_it() -> None:

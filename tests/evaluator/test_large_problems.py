@@ -338,9 +338,9 @@ async def test_a_problem_whose_lanes_all_wait_for_memory_may_lose_its_process() 
     problems, spec, other = known(CPU), spec_for(SEPARABLE["a product"]), spec_for(SEPARABLE["a sum of each row"])
     awaited, unused = await problems.get(spec, None), await problems.get(other, None)
     with problems.used(spec, awaited), problems.used(spec, awaited):
-        with problems.awaited(awaited):
+        with awaited.awaiting_memory():
             assert problems.idle_bytes == unused.nbytes, "a lane was admitted and asks it"
-            with problems.awaited(awaited):
+            with awaited.awaiting_memory():
                 # Contexts of lanes are set aside.
                 assert problems.idle_bytes == unused.nbytes + awaited.nbytes - footprint.CONTEXT_BYTES
                 assert await problems.rest_one()

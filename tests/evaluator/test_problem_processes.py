@@ -18,7 +18,7 @@ import torch
 
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.devices.cpu import CpuDevice
-from kerneldyno.evaluator.judge.problems import told
+from kerneldyno.evaluator.judge.problems import process, told
 from kerneldyno.evaluator.judge.problems.boxes import Boxes
 from kerneldyno.evaluator.judge.problems.process import Bounds, Lives, ProblemProcess
 from kerneldyno.evaluator.judge.problems.turn import Turn
@@ -397,7 +397,7 @@ async def test_a_process_that_ends_takes_nothing_from_the_next_one() -> None:
     ],
 )
 def test_the_judge_keeps_no_memory_that_a_large_problem_may_need(
-    most: int | None, passing: int, free: int, cleared: int
+    monkeypatch: pytest.MonkeyPatch, most: int | None, passing: int, free: int, cleared: int
 ) -> None:
     class Counting(CpuDevice):
         times = 0
@@ -411,8 +411,16 @@ def test_the_judge_keeps_no_memory_that_a_large_problem_may_need(
     problem, device = object.__new__(ProblemProcess), Counting()
     problem._device, problem.bounds = device, Bounds(1.0, 1 << 30, most)
     problem._boxes = SimpleNamespace(nbytes=passing)  # type: ignore[assignment]
-    problem._make_way()
-    assert device.times == cleared
+    seen: list[int] = []
+
+    def answered(asked: Any) -> list[dict[str, Any]]:
+        asked.close()
+        seen.append(device.times)
+        return [{"ok": 3}]
+
+    monkeypatch.setattr(process, "wait", answered)
+    assert problem._ask({"op": "held"}, "reference") == 3
+    assert seen == [cleared], "before the process is asked"
 
 
 @pytest.mark.pure

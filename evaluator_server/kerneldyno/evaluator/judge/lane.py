@@ -277,7 +277,7 @@ class Lane:
         self._planned = found.needed(sizes, timed=spec.timing.wanted)
         self._beside, self._kept = found.beside(sizes, timed=spec.timing.wanted), found.kept(sizes)
         if not self._alone:
-            with context.problems.awaited(built):
+            with built.awaiting_memory():
                 await memory.enter_async_context(context.ledger.admit(self._planned, self._wait_for_memory))
         # Always after the device's memory: who waits here for another evaluation's host memory does not have what that
         # one waits for.

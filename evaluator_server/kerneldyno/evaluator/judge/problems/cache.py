@@ -94,6 +94,15 @@ class BuiltProblem:
         """True if its reference works on the inputs themselves and not on a copy."""
         return self.footprint.spares_inputs
 
+    @contextlib.contextmanager
+    def awaiting_memory(self) -> Iterator[None]:
+        """Count a user as one that waits for memory, for the body. Whoever was admitted may end the process meanwhile."""
+        self.waiting += 1
+        try:
+            yield
+        finally:
+            self.waiting -= 1
+
     @property
     def hoards(self) -> bool:
         """True if its reference keeps more than parameters from call to call.
@@ -235,15 +244,6 @@ class Problems:
             if not built.users and (built.hoards or self.find(spec) is not built):
                 self._end_later(built)
 
-    @contextlib.contextmanager
-    def awaited(self, built: BuiltProblem) -> Iterator[None]:
-        """Count a lane as one that waits for memory, for the body. Somebody who was admitted may end the process."""
-        built.waiting += 1
-        try:
-            yield
-        finally:
-            built.waiting -= 1
-
     def forget(self, spec: EvalSpec) -> None:
         """Drop the problem of `spec`: its reference may hold memory that it should not."""
         built = self._built.pop(spec.examined_key, None)
@@ -267,19 +267,15 @@ class Problems:
         return idle + sum(self._ending.values())
 
     @property
-    def _idle(self) -> list[BuiltProblem]:
-        """The problems with a process that no lane needs now, the least recently used one first.
-
-        After those that nobody uses come those whose lanes wait for memory, since whoever has been admitted needs it.
-        """
-        alive = [built for built in self._built.values() if built.problem.is_alive]
-        return [built for built in alive if not built.users] + [
-            built for built in alive if built.users and built.users == built.waiting
-        ]
+    def _unused(self) -> list[BuiltProblem]:
+        """The problems with a process that nobody uses, the least recently used one first."""
+        return [built for built in self._built.values() if not built.users and built.problem.is_alive]
 
     @property
-    def _unused(self) -> list[BuiltProblem]:
-        return [built for built in self._idle if not built.users]
+    def _idle(self) -> list[BuiltProblem]:
+        """Those, and after them the problems with a process whose users all wait for memory."""
+        known = self._built.values()
+        return self._unused + [built for built in known if 0 < built.users == built.waiting and built.problem.is_alive]
 
     async def rest_one(self) -> bool:
         """End the process of the first problem that no lane needs now. Return False if there is none."""

@@ -124,7 +124,7 @@ class ProblemProcess(RunningProblem):
         self._runner.send({"op": "run_problem", "memory_bytes": self.bounds.host_bytes})
         order = {"op": "build", "problem": self._spec.to_plain(), "seed": self._seed}
         (answer,) = await self._exchange([{**order, "memory_bytes": self.bounds.device_bytes}])
-        self._describe(self._heed(answer, "build"))
+        self._describe(told.heed(answer, "build"))
 
     def _describe(self, said: Any) -> None:
         with told.suspicion():
@@ -165,7 +165,7 @@ class ProblemProcess(RunningProblem):
     def drawn_together(self, draws: Sequence[Draw]) -> Iterator[list[tuple[Any, list[torch.Tensor]]]]:
         with self._asking():
             orders = [{"op": "draw", "number": draw.number, "seed": draw.seed} for draw in draws]
-            saids = [self._heed(answer, "inputs") for answer in self._ask_together(orders, "inputs")]
+            saids = [told.heed(answer, "inputs") for answer in self._ask_together(orders, "inputs")]
             sets = self._take(saids, INBOX)
             with told.suspicion():
                 self.gradients, self.buffers = told.read_late(saids[0])
@@ -217,7 +217,7 @@ class ProblemProcess(RunningProblem):
             }
             for call, place in zip(calls, places, strict=True)
         ]
-        saids = [self._said(answer) for answer in self._ask_together(orders, "reference")]
+        saids = [told.outcome(answer) for answer in self._ask_together(orders, "reference")]
         taken = iter(self._take([said for said in saids if not isinstance(said, ReferenceFailure)]))
         # torch counts its own writes to inputs. A kernel of the reference's may write as well.
         pairs = zip(calls, places, strict=True)
@@ -268,7 +268,7 @@ class ProblemProcess(RunningProblem):
             }
             for run, each, place in zip(runs, specs, places, strict=True)
         ]
-        saids = [self._said(answer) for answer in self._ask_together(orders, "reference")]
+        saids = [told.outcome(answer) for answer in self._ask_together(orders, "reference")]
         taken = iter(self._take([said for said in saids if not (said is None or isinstance(said, ReferenceFailure))]))
         found: list[tuple[Any, list[torch.Tensor]] | BaseException | None] = []
         for said in saids:
@@ -383,7 +383,7 @@ class ProblemProcess(RunningProblem):
         Raises ReferenceFailure. `stage` is that of failures of the process itself.
         """
         (answer,) = self._ask_together([order], stage)
-        return self._heed(answer, stage)
+        return told.heed(answer, stage)
 
     def _ask_together(self, orders: Sequence[wire.Frame], stage: str) -> list[wire.Frame]:
         """Send several orders at once, and wait for the answer to each. Raises ReferenceFailure."""
@@ -486,23 +486,6 @@ class ProblemProcess(RunningProblem):
         await self._end()
         await self.start()
 
-    def _said(self, answer: wire.Frame) -> Any:
-        """Return what was said of one call, or the failure that it ended with."""
-        try:
-            return self._heed(answer, "reference")
-        except ReferenceFailure as failure:
-            return failure
-
-    def _heed(self, answer: wire.Frame, stage: str) -> Any:
-        if "ok" in answer:
-            return answer["ok"]
-        said = answer.get("error")
-        where = said.get("stage") if isinstance(said, dict) else None
-        failure = ReferenceFailure.from_runner(where if where in _STAGES else stage, told.read_error(said))
-        if answer.get("lacked_memory") is True:
-            failure.lacked_memory = True
-        raise failure
-
     # Tensors
 
     @property
@@ -514,7 +497,3 @@ class ProblemProcess(RunningProblem):
         # The tensors of an answer cannot take more than this.
         most = self._device.room_bytes() if self.bounds.device_bytes is None else self.bounds.device_bytes
         return self._ready.take(saids, most, box)
-
-
-#: Stages that a process may name.
-_STAGES = ("build", "inputs", "reference", "cases")

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ...shared import small_floats, tree
+from ...shared import small_floats, tree, wire
 from ...shared.enums import Precision
 from ...shared.gradients import Gradients
 from ...shared.reference_failure import ReferenceFailure
@@ -23,6 +23,8 @@ from ...shared.running_problem import Counted
 from ...shared.tracebacks import ErrorDescription
 from ...shared.tree import TensorSpec
 
+#: Stages that a process may name.
+_STAGES = ("build", "inputs", "reference", "cases")
 #: Most tensors in one answer, and most parameters that are listed.
 _MOST_TENSORS = 10_000
 #: Most buffers, gradients and workloads, and longest name, in characters.
@@ -49,6 +51,26 @@ def suspicion() -> Iterator[None]:
     except (ValueError, AttributeError, TypeError, OverflowError, RecursionError) as error:
         failure = ReferenceFailure("reference", RuntimeError(f"the reference took its process over: {error}"))
         raise failure from error
+
+
+def heed(answer: wire.Frame, stage: str) -> Any:
+    """Return what a process says in its answer, or raise the failure of which that tells; of `stage` if it names none."""
+    if "ok" in answer:
+        return answer["ok"]
+    said = answer.get("error")
+    where = said.get("stage") if isinstance(said, dict) else None
+    failure = ReferenceFailure.from_runner(where if where in _STAGES else stage, read_error(said))
+    if answer.get("lacked_memory") is True:
+        failure.lacked_memory = True
+    raise failure
+
+
+def outcome(answer: wire.Frame) -> Any:
+    """Return what a process says of one call, or the failure with which that ended."""
+    try:
+        return heed(answer, "reference")
+    except ReferenceFailure as failure:
+        return failure
 
 
 @dataclass(frozen=True, slots=True)
