@@ -32,8 +32,9 @@ def attack():
                 raise RuntimeError(f"ESCAPED: may signal process {pid}")
         return
     for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGKILL):
-        for target in (1, *range(2, 10_000)):
-            if target != os.getpid():
+        own = set(map(int, os.listdir("/proc/self/task")))  # the name of a thread is one of its process
+        for target in range(1, 10_000):
+            if target not in own:
                 kill(target, number)
         kill(-1, number)  # everything but itself
 

@@ -20,6 +20,7 @@ from kerneldyno.evaluator.judge.memory.host import HostMemory
 from kerneldyno.evaluator.judge.memory.ledger import Ledger
 from kerneldyno.evaluator.judge.problems.cache import BuiltProblem
 from kerneldyno.evaluator.judge.results.verdict import Limits
+from kerneldyno.evaluator.judge.runners.handle import RunnerStartError
 from kerneldyno.evaluator.shared.out_of_memory import asked_bytes, free_bytes, held_bytes, is_lack_of_memory
 from kerneldyno.evaluator.shared.tracebacks import ErrorDescription
 from kerneldyno.evaluator.toolkits import ReferenceFailure
@@ -169,6 +170,14 @@ def test_it_is_not_to_blame_for_what_the_problem_takes_by_the_plan(beside: int, 
     made = lane(context(Device(free=GIB, allocated=2 * GIB)), stage="correctness")
     made._beside = beside * GIB
     assert pb.EvalResult.Outcome.Name(made._failed(LACKED).outcome) == outcome
+
+
+@pytest.mark.parametrize(("free", "outcome"), [(1, "OUT_OF_MEMORY"), (12, "INFRASTRUCTURE_ERROR")])
+def test_it_is_to_blame_if_it_leaves_no_memory_for_another_process(free: int, outcome: str) -> None:
+    made = lane(context(Device(free=free * GIB, allocated=2 * GIB)), stage="timing")
+    result = made._not_started(RunnerStartError("CUDA error: out of memory"))
+    assert pb.EvalResult.Outcome.Name(result.outcome) == outcome
+    assert lane(context(Device(free=0)))._not_started(RunnerStartError("")).infrastructure_error.retryable
 
 
 def test_a_candidate_within_its_limit_is_not() -> None:

@@ -8,6 +8,7 @@ import functools
 import os
 import signal
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ from kerneldyno.evaluator.judge.problems.turn import Turn
 from kerneldyno.evaluator.judge.runners import work
 from kerneldyno.evaluator.judge.runners.lease import Lease
 from kerneldyno.evaluator.shared import tree
+from kerneldyno.evaluator.shared.reference_failure import ReferenceFailure
 from kerneldyno.evaluator.shared.running_problem import INBOX, OUTBOX
 from tests.evaluator.judge_harness import Judge, limits, request
 
@@ -37,6 +39,7 @@ class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.rand(16))
+        self.gain = torch.nn.Parameter(torch.ones(16))
 
     def forward(self, x):
         {body}
@@ -52,6 +55,7 @@ class ModelNew(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.rand(16))
+        self.gain = torch.nn.Parameter(torch.ones(16))
 
     def forward(self, x):
         return {returned}
@@ -227,16 +231,19 @@ def test_a_process_that_was_taken_over_spoils_its_own_problem_only(own_judge: Ju
 
 @pytest.mark.long
 def test_a_process_that_nobody_asks_ends_and_is_made_again(own_judge: Judge) -> None:
-    """The problem and its secret seed stay: a right candidate is right as before."""
-    own_judge.evaluate(asked("# known"))
+    """The problem and its secret seed stay: a right candidate is right as before, and the same constants are secret."""
+    known = {"before": "# known", "returned": f"{RIGHT} * self.gain"}
+
+    def judged(answer: str) -> str:
+        result = own_judge.evaluate({**asked(**known, answer=answer), "stress_inputs": True})
+        return str(result["outcome"])
+
+    assert judged(f"{RIGHT} * self.gain") == "CORRECT"
     births = own_judge.next_stats()["problem_births"]
     while (stats := own_judge.next_stats())["problem_processes"]:
         assert stats["reference_cache_problems"]
     assert stats["problem_process_bytes"] == 0
-    assert [outcome(own_judge, before="# known", answer=answer) for answer in (RIGHT, WRONG)] == [
-        "CORRECT",
-        "INCORRECT",
-    ]
+    assert [judged(answer) for answer in (f"{RIGHT} * self.gain", RIGHT)] == ["CORRECT", "INCORRECT"]
     again = own_judge.next_stats()
     assert (again["problem_births"], again["problem_ends"]["died"]) == (births + 1, stats["problem_ends"]["died"])
 
@@ -268,12 +275,12 @@ async def test_problems_fetch_their_constants_beside_each_other(monkeypatch: pyt
 
     def fetch(self: ProblemProcess) -> dict[str, torch.Tensor]:
         work.wait(both.wait())
-        return {name: torch.ones(1) for name in self._names}
+        return {name: torch.ones(1) for name in self.constant_names}
 
     monkeypatch.setattr(ProblemProcess, "_fetch_constants", fetch)
     problems = [object.__new__(ProblemProcess) for _ in range(2)]
     for problem in problems:
-        problem._names, problem._constants = ["weight"], None
+        problem.constant_names, problem._constants = ["weight"], None
     async with asyncio.timeout(10):
         found = await asyncio.gather(*(work.run(functools.partial(getattr, each, "constants")) for each in problems))
     assert [list(each) for each in found] == [["weight"], ["weight"]]
@@ -384,6 +391,43 @@ async def test_a_process_that_ends_takes_nothing_from_the_next_one() -> None:
     ended.set()
     await resting
     assert (problem._boxes, closed) == (boxes[1], [boxes[0]])
+
+
+async def test_what_a_process_gave_is_not_kept_when_it_ends() -> None:
+    """The judge knows thousands of problems, and no plan has the secret constants of those that rest."""
+
+    async def end(runner: Any = None) -> SimpleNamespace:
+        return SimpleNamespace(logs="")
+
+    problem, given = object.__new__(ProblemProcess), torch.ones(3)
+    problem._lives, problem._pool = Lives(), SimpleNamespace(discard=end)  # type: ignore[assignment]
+    problem._runner, problem._boxes = SimpleNamespace(has_ended=False), None  # type: ignore[assignment]
+    problem._constants = {"bias": given}
+    kept = weakref.ref(given)
+    del given
+    await problem.rest()
+    assert kept() is None
+
+
+async def test_a_failure_that_is_kept_keeps_no_tensors() -> None:
+    """One that was raised keeps the frames through which it passed."""
+    problem = object.__new__(ProblemProcess)
+    problem._lives, problem._pool = Lives(), SimpleNamespace()  # type: ignore[assignment]
+    problem._runner = problem._boxes = problem._constants = None
+    problem._deaths, kept = 0, list[weakref.ref[torch.Tensor]]()
+
+    async def fail() -> None:
+        held = torch.ones(3)
+        kept.append(weakref.ref(held))
+        raise await problem._dead(ReferenceFailure("reference", RuntimeError("ended")))
+
+    for _ in range(2):
+        with pytest.raises(ReferenceFailure, match="ended"):
+            await fail()
+    assert [each() for each in kept] == [None, None]
+    assert problem._last_death is not None
+    again = problem._last_death.again()
+    assert (str(again), again.error.message) == ("reference: RuntimeError: ended", "ended")
 
 
 @pytest.mark.pure

@@ -129,7 +129,7 @@ class Lane:
                     self.had_enough = True
                     result = verdict.too_large("host", "judging", small.needed, small.available)
                 except RunnerStartError as error:
-                    result = verdict.infrastructure("RUNNER_START_FAILED", str(error), retryable=True)
+                    result = self._not_started(error)
                 except DeviceBusyError:
                     result = verdict.infrastructure("DEVICE_BUSY", "the device was never quiet", retryable=True)
                 except RunnerGone:
@@ -185,6 +185,12 @@ class Lane:
             needed = max(needed, built.footprint.alone)
         stage = failure.stage if isinstance(failure, ReferenceFailure) else "reference"
         return self._too_large(stage, needed, str(failure))
+
+    def _not_started(self, error: RunnerStartError) -> pb.EvalResult:
+        """Return the result if a process could not start; the candidate may have left it no memory."""
+        if self._candidate is not None and self._candidate_holds_too_much():
+            return verdict.took_all_memory(self._candidate.stage, self._candidate.memory.device)
+        return verdict.infrastructure("RUNNER_START_FAILED", str(error), retryable=True)
 
     @property
     def _memory(self) -> str:

@@ -27,6 +27,15 @@ class ReferenceFailure(Exception):  # noqa: N818  (a failure of the problem, not
         #: True if a signal ended the process, perhaps from outside: by a host that ran out of memory, or by a person.
         self.was_killed = False
 
+    def again(self) -> ReferenceFailure:
+        """Return the same failure, to be kept or raised once more.
+
+        One that was raised keeps the frames through which it passed, with all tensors in them.
+        """
+        same = ReferenceFailure.__new__(ReferenceFailure, *self.args)
+        same.__dict__.update(self.__dict__)
+        return same
+
     @classmethod
     def from_runner(cls, stage: str, described: ErrorDescription) -> ReferenceFailure:
         """Create one from what `describe_error` returned in a reference's runner."""

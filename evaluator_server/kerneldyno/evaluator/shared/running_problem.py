@@ -138,7 +138,9 @@ class RunningProblem(Answering):
     workloads: Sequence[tuple[str, str]]
     #: Number of fixed cases; None if inputs are drawn at random.
     cases: int | None
-    #: Constant parameters and buffers that hold secret values, by name.
+    #: Names of constant parameters and buffers that hold secret values, and the values by name. The values are kept as
+    #: long as the process lives; asking for them may ask the process.
+    constant_names: Sequence[str]
     constants: Mapping[str, torch.Tensor]
     #: Host memory in bytes that building it took, and drawing inputs for the first time; None if that is unknown.
     construction_bytes: int | None = None

@@ -48,6 +48,7 @@ class LocalProblem(RunningProblem):
             if positional or named:
                 raise tree.UnsupportedValueError("a tensor; pass shapes and build tensors in the constructor")
         self.constants = problem.state()
+        self.constant_names = list(self.constants)
         self.parameter_bytes, self.input_bytes = problem.parameter_bytes(), problem.input_bytes()
 
     # Both become known when inputs are drawn for the first time.

@@ -97,7 +97,8 @@ class Candidate(Side):
 
         If an output is wider than a slot of `sizes`, call `narrow` before bursts.
         """
-        _, state_bytes = tree.layout([tree.describe(tensor) for tensor in problem.constants.values()])
+        state = await self.execute(lambda: problem.constants)
+        _, state_bytes = tree.layout([tree.describe(tensor) for tensor in state.values()])
         room = max(state_bytes, min(problem.parameter_bytes, _HANDED), *(each.inputs.set_bytes for each in trials))
         widest = max(each.slot_bytes for each in trials)
         room += _LEAST_GUARD_BYTES
@@ -138,7 +139,7 @@ class Candidate(Side):
             "buffers": list(problem.buffers),
         }
         self.case = case_of(problem, self.spec, 0)
-        state = problem.constants
+        state = await self.execute(lambda: problem.constants)
         listing = read_listing(await self.ask({**order, "listing": bool(state)}))
         if not state:
             return
@@ -170,7 +171,7 @@ class Candidate(Side):
         other = [name for name in here if theirs[name][1] != ours[name][1]]
         if not other:
             # Constants were paired by more than their names, or are reported as missing already (`correctness`).
-            missing = [name for name in ours if name not in here and name not in problem.constants]
+            missing = [name for name in ours if name not in here and name not in problem.constant_names]
             return Adopted(missing=missing if len(theirs) > len(here) else [])
         await self.construct(problem)
         region = self._arenas[0].data

@@ -368,10 +368,11 @@ def _explain(candidate: Candidate, built: BuiltProblem) -> None:
             " values after a call are part of the answer, in tensors of the candidate with the same names"
         )
         record.find("S29", pb.Finding.SEVERITY_INFO, evidence)
-    missing = len(built.problem.constants) - record.parameters_perturbed
+    secret = built.problem.constant_names
+    missing = len(secret) - record.parameters_perturbed
     if missing > 0:
         evidence = (
-            f"the reference's {', '.join(sorted(built.problem.constants))[:200]} hold secret values, and {missing} of them"
-            " have no counterpart among the candidate's parameters and buffers"
+            f"the reference's {', '.join(sorted(secret))[:200]} hold secret values, and {missing} of them have no"
+            " counterpart among the candidate's parameters and buffers"
         )
         record.find("S29", pb.Finding.SEVERITY_INFO, evidence)

@@ -23,7 +23,8 @@ CONTEXT_BYTES = 600 << 20
 _SLACK_BYTES = 1 << 30
 #: Unless the request says otherwise, a candidate may take this multiple of its reference's memory, plus these bytes.
 _CANDIDATE_TIMES, _CANDIDATE_MORE = 2, 4 << 30
-#: The judge keeps parameters in their own precision and in float64, which is three times as many bytes.
+#: A problem's process keeps parameters in their own precision and in float64, which is three times as many bytes. Of
+#: those that are secret the judge has a copy.
 WITH_PRECISE = 3
 #: Share of the device that is admitted for a problem that was never run: most problems need less.
 _UNKNOWN_SHARE = 1 / 4
@@ -118,7 +119,7 @@ class Footprint:
         else:
             running += 2 * (self.inputs + self.working) + 6 * self.outputs  # float64 twins of everything
             running += self.passing
-        kept = max(self.outputs, self.widest_outputs) + WITH_PRECISE * self.parameters + self.held
+        kept = max(self.outputs, self.widest_outputs) + WITH_PRECISE * self.parameters + self.secret + self.held
         return running + kept + _SLACK_BYTES
 
     @property

@@ -87,7 +87,8 @@ class BuiltProblem:
         """Device memory that it takes as long as its process lives, in bytes."""
         if not self.problem.is_alive:
             return 0
-        return max(WITH_PRECISE * self.footprint.parameters, self.retained) + self.problem.arena_bytes + CONTEXT_BYTES
+        kept = max(WITH_PRECISE * self.footprint.parameters, self.retained) + self.footprint.secret
+        return kept + self.problem.arena_bytes + CONTEXT_BYTES
 
     @property
     def spares_inputs(self) -> bool:

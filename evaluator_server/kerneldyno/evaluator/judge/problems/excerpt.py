@@ -84,7 +84,8 @@ class Excerpted(RunningProblem):
         self.precision, self.gradients = problem.precision, problem.gradients
         self.training, self.buffers = problem.training, problem.buffers
         self.workloads, self.cases = problem.workloads, problem.cases
-        self.constants, self.parameter_bytes, self.input_bytes = problem.constants, problem.parameter_bytes, None
+        self.constant_names, self.constants = problem.constant_names, problem.constants
+        self.parameter_bytes, self.input_bytes = problem.parameter_bytes, None
 
     @contextlib.contextmanager
     def drawn(self, number: int, seed: int) -> Iterator[tuple[Any, list[torch.Tensor]]]:

@@ -136,20 +136,20 @@ class ProblemProcess(RunningProblem):
         self.workloads, self.cases = about.workloads, about.cases
         self.parameter_bytes, self.input_bytes = about.parameter_bytes, about.input_bytes
         self.construction_bytes = about.construction_bytes
-        self._names = about.constants
+        self.constant_names = about.constants
 
     @property
     def constants(self) -> Mapping[str, torch.Tensor]:  # type: ignore[override]
-        """See RunningProblem. Asks for them once."""
+        """See RunningProblem."""
         if self._constants is None:
-            self._constants = self._fetch_constants() if self._names else {}
+            self._constants = self._fetch_constants() if self.constant_names else {}
         return self._constants
 
     @_question
     def _fetch_constants(self) -> Mapping[str, torch.Tensor]:
         (values,) = self._take([self._ask({"op": "constants"}, "build")])
         with told.suspicion():
-            return dict(zip(self._names, map(small_floats.cloned, values), strict=True))
+            return dict(zip(self.constant_names, map(small_floats.cloned, values), strict=True))
 
     @_question
     def limit(self, nbytes: int) -> None:
@@ -364,7 +364,8 @@ class ProblemProcess(RunningProblem):
         return self._end()
 
     def _end(self) -> Coroutine[Any, Any, ExitReport | None]:
-        """Have no process any more, and return what ends it and frees the arenas."""
+        """Have no process any more, nor what it gave, and return what ends it and frees the arenas."""
+        self._constants = None  # the same seed makes the same ones
         runner, self._runner = self._runner, None
         boxes, self._boxes = self._boxes, None
         return self._discard(runner, boxes)  # somebody may make the next process meanwhile
@@ -402,7 +403,7 @@ class ProblemProcess(RunningProblem):
     async def _order(self, orders: Sequence[wire.Frame], stage: str) -> list[wire.Frame]:
         if not self.is_alive:
             if self._runner is None and self._last_death is not None:
-                raise self._last_death
+                raise self._last_death.again()
             failure = ReferenceFailure(stage, RuntimeError("the problem's process ended between two orders"))
             failure.was_killed = True
             raise failure
@@ -445,7 +446,7 @@ class ProblemProcess(RunningProblem):
         """Note that the reference has ended its process with this failure, and return it."""
         self._deaths += 1
         self._lives.died += 1
-        self._last_death = failure
+        self._last_death = failure.again()
         report = await self._end()
         logs = "" if report is None else report.logs.strip()[-_LOG_CHARS:]
         _log.warning("event=problem_ended deaths=%d detail=%r logs=%r", self._deaths, str(failure)[:300], logs)
@@ -482,7 +483,7 @@ class ProblemProcess(RunningProblem):
             await self._dead(ReferenceFailure("reference", RuntimeError(text)))
         if self.is_given_up:
             assert self._last_death is not None
-            raise self._last_death
+            raise self._last_death.again()
         await self._end()
         await self.start()
 
