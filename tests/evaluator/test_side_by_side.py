@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import gc
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
@@ -111,6 +113,30 @@ async def test_who_is_cancelled_ends_all_of_it() -> None:
         await running
     assert ended == ["it asked", "it waited", "it asked"]
     assert told.orders == [[2, 1]]
+
+
+async def test_who_is_cancelled_leaves_no_tensors_behind() -> None:
+    """Trials of candidates that had failed at the first one were 6.7 GiB after 350 candidates on a GPU."""
+    kept = []
+
+    class Slow(Told):
+        def answer_together(self, calls: Sequence[Call]) -> list[Answer | BaseException]:
+            return cast("list[Answer | BaseException]", wait(asyncio.Event().wait()))
+
+    def holds(asked: Answering) -> None:
+        held = torch.ones(3)
+        kept.append(weakref.ref(held))
+        asks(asked, len(kept))
+
+    running = asyncio.ensure_future(run(lambda: side_by_side(problem(Slow()), [holds] * 3)))
+    await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.wait([running])
+    assert running.cancelled()
+    del running
+    await asyncio.sleep(0)
+    gc.collect()
+    assert [each() for each in kept] == [None] * 3
 
 
 def test_what_is_asked_travels_together_and_each_gets_its_own() -> None:

@@ -106,9 +106,13 @@ class _Track(Generic[T]):
         return cast("_Question | None", self._greenlet.switch(answer))
 
     def stop(self, error: BaseException) -> None:
-        """End it with an exception where it waits, and again if it asks on."""
+        """End it with an exception where it waits, and again if it asks on. Raises nothing: the caller does.
+
+        One that were left waiting could never be freed, nor its tensors: the collector does not see into it.
+        """
         while self._greenlet is not None and not self._greenlet.dead:
-            self._greenlet.throw(error)
+            with contextlib.suppress(BaseException):
+                self._greenlet.throw(error)
 
     def _run(self, _: None) -> None:
         try:
