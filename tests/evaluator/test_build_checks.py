@@ -220,4 +220,8 @@ async def test_an_evaluator_without_builders(tmp_path: Path) -> None:
         serving(tmp_path / "builds", "--builders", "0", scheduler=scheduler.address) as server,
     ):
         found = await Cluster(scheduler, server).compile(request(**native()))
+        async with asyncio.timeout(60):
+            while state(found) == "NOT_COMPILED NO_NODE":  # it has registered, and takes no work yet
+                await asyncio.sleep(0.1)
+                found = await Cluster(scheduler, server).compile(request(**native()))
         assert state(found) == "NOT_COMPILED NO_BUILDER"

@@ -241,6 +241,29 @@ async def test_a_call_that_breaks_at_a_hinted_address_comes_back_to_the_list(sch
     assert (result.id, result.outcome) == ("a", EvalResult.CORRECT)
 
 
+async def test_a_call_whose_connection_was_closed_for_another_goes_on(
+    scheduler: FakeFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """gRPC ends such a call as cancelled: mostly by an exception of asyncio, and now and then by a status."""
+    cut = grpc.aio.AioRpcError(grpc.StatusCode.CANCELLED, grpc.aio.Metadata(), grpc.aio.Metadata(), "CANCELLED")
+    async with channel.open(f"{scheduler.address},{NOBODY}") as peer:
+        calls, real = [], peer._unary
+
+        async def unary(method: str, attempt: Any, timeout: float | None) -> Any:
+            async def first_cut_off(to: grpc.aio.Channel, seconds: float | None) -> Any:
+                calls.append(to)
+                if len(calls) == 1:
+                    await peer._peers.pop(Endpoint(scheduler.address)).close()
+                    raise cut
+                return await attempt(to, seconds)
+
+            return await real(method, first_cut_off, timeout)
+
+        monkeypatch.setattr(peer, "_unary", unary)
+        await capabilities(peer)
+        assert len(calls) == 2
+
+
 async def test_many_clients_do_not_hammer_a_standby_during_a_take_over(scheduler: FakeFleet) -> None:
     """A thousand would be too many for this machine; the rate of each client is what counts."""
     seconds, count = 2.0, 40

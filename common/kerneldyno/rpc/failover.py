@@ -207,6 +207,8 @@ class FailoverChannel(grpc.aio.Channel):
                 try:
                     answer = await attempt(peer, None if timeout is None else end - time.monotonic())
                 except AioRpcError as error:
+                    if _is_cut_off(error) and self._left(endpoint, peer):
+                        continue  # as below: gRPC says it in either way
                     took, late = time.monotonic() - began, error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
                     elsewhere = self._note_failure(endpoint, error, method, took)
                     if late and lost_at is not None and took < CONNECT_SECONDS:  # the search took all the time
@@ -393,6 +395,11 @@ def is_dns_name(address: str) -> bool:
     except ValueError:
         return True
     return False
+
+
+def _is_cut_off(error: AioRpcError) -> bool:
+    """Return True if a call ended because its connection was closed here, and no scheduler has said so."""
+    return error.code() is grpc.StatusCode.CANCELLED and from_rpc_error(error) is None
 
 
 def _cancelled() -> bool:
