@@ -244,6 +244,7 @@ async def unanswered(call: Any) -> errors.KernelDynoError | None:
         return None
     error = errors.from_rpc_error(failed.value)
     assert error is not None, failed.value
+    assert failed.value.code() is error.code
     return error
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,7 +97,7 @@ class Candidate(Side):
 
         If an output is wider than a slot of `sizes`, call `narrow` before bursts.
         """
-        state = await self.execute(lambda: problem.constants)
+        state = await self._constants(problem)
         _, state_bytes = tree.layout([tree.describe(tensor) for tensor in state.values()])
         room = max(state_bytes, min(problem.parameter_bytes, _HANDED), *(each.inputs.set_bytes for each in trials))
         widest = max(each.slot_bytes for each in trials)
@@ -105,6 +105,10 @@ class Candidate(Side):
         await self.open_arenas(
             sizes, host_bytes=self.memory.host, room=room, widest=widest, memory_bytes=self.memory.device
         )
+
+    async def _constants(self, problem: RunningProblem) -> Mapping[str, torch.Tensor]:
+        """Return the secret values, and wait for nobody who is timed if there are none."""
+        return await self.execute(lambda: problem.constants) if problem.constant_names else {}
 
     async def load(self, symbol: str, libraries: Libraries) -> None:
         """Import the source in the runner, which gets the libraries that builders have built for it."""
@@ -139,7 +143,7 @@ class Candidate(Side):
             "buffers": list(problem.buffers),
         }
         self.case = case_of(problem, self.spec, 0)
-        state = await self.execute(lambda: problem.constants)
+        state = await self._constants(problem)
         listing = read_listing(await self.ask({**order, "listing": bool(state)}))
         if not state:
             return
